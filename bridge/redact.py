@@ -1,0 +1,39 @@
+"""Takes out of a text what would let its reader act as somebody else.
+
+Used for everything an agent or the system says that ends up in a log, a problem or an event of
+the bridge's own. Rules: it works by shape, because keys turn up where nobody expects them, and
+by the values that are known to be secret; it may take too much, never too little. The agent's
+messages themselves pass through unchanged and are no business of this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MASK = "[redacted]"
+_SHORTEST_SECRET = 6
+"""Shorter values (``1``, ``true``) would blot out ordinary text."""
+
+_SHAPES = re.compile(
+    r"""
+      (?P<login> https?://[^\s"'<>]*loginDeepControl[^\s"'<>]* )
+    | (?P<scheme> \b(?:bearer|basic)\s+ ) [A-Za-z0-9._~+/=-]+
+    | (?P<userinfo> \b[a-z][a-z0-9+.-]*:// ) [^\s/@"'<>]+ (?=@)
+    | (?P<jwt> \beyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)? )
+    | (?P<token> \b(?:cab_|sk-|key_|crsr_)[A-Za-z0-9_-]{6,} )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """``text`` with tokens, keys, JWTs, login links and the values in ``secrets`` masked."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, MASK)
+    return _SHAPES.sub(_mask, text)
+
+
+def _mask(match: re.Match[str]) -> str:
+    return (match["scheme"] or match["userinfo"] or "") + MASK
