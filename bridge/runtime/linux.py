@@ -121,12 +121,12 @@ def ancestors(processes: Mapping[int, Process], pid: int) -> set[int]:
 
 def environment_value(pid: int, name: str) -> str | None:
     """The variable ``name`` that ``pid`` was started with; None when it is not to be read."""
-    with contextlib.suppress(OSError):
-        wanted = name.encode() + b"="
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            if entry.startswith(wanted):
-                return entry.removeprefix(wanted).decode(errors="replace")
-    return None
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            _, found, rest = (b"\0" + file.read()).partition(b"\0" + name.encode() + b"=")
+    except OSError:
+        return None
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else None
 
 
 def send_signal(target: Identity, number: signal.Signals) -> bool:
@@ -170,15 +170,19 @@ def open_pidfd(pid: int) -> int | None:
         raise
 
 
-def end(targets: Iterable[Identity], step_s: float, signals: Iterable[signal.Signals]) -> None:
+def end(
+    targets: Iterable[Identity], step_s: float, signals: Iterable[signal.Signals]
+) -> set[Identity]:
     """Send each signal in turn to those still there, waiting at most ``step_s`` after each.
 
-    Blocks: for a worker thread. Those that became our own children are reaped.
+    Blocks: for a worker thread. Those that became our own children are reaped. Returns those
+    that are left.
     """
     left = set(targets)
     for number in signals:
         left = {target for target in left if send_signal(target, number)}
         left = _await_ends(left, step_s)
+    return left
 
 
 def reap_adopted(pids: Iterable[int]) -> set[int]:
@@ -225,8 +229,10 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def _read_stat(pid: int) -> Process | None:
+    # Not by Path: a scan opens hundreds of these.
     try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read()
     except OSError:
         return None
     # The name stands in parentheses and may hold any byte, parentheses and spaces included.

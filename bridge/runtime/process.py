@@ -219,7 +219,7 @@ class AgentProcess:
         await to_thread.run_sync(linux.end, left, step_s, (signal.SIGKILL,))
 
     async def _family(self) -> set[linux.Identity]:
-        return await to_thread.run_sync(find_family, self.pid, self.tag, self.is_alive)
+        return await to_thread.run_sync(find_family, self.pid, self.tag, self.exit is None)
 
     async def _is_gone_within(self, limit_s: float) -> bool:
         with anyio.move_on_after(limit_s):
@@ -335,24 +335,30 @@ class AgentProcess:
             )
 
 
-def find_family(pid: int, tag: str, is_alive: bool) -> set[linux.Identity]:
-    """The descendants of an agent: by parentage and group while it lives, by the tag always.
+def find_family(pid: int, tag: str, is_unreaped: bool) -> set[linux.Identity]:
+    """The descendants of an agent: by the tag, and by parentage and group until it is reaped.
 
-    Scans the process table: for a worker thread.
+    Scans the process table: for a worker thread. Zombies of the agent's group that were left to
+    us are among them, to be reaped.
     """
     processes = linux.table()
-    below = linux.descendants(processes, pid) if is_alive else set()
+    me = os.getpid()
+    below = linux.descendants(processes, pid) if is_unreaped else set()
     return {
         process.identity
         for process in processes.values()
-        if process.pid not in (pid, os.getpid())
-        and not process.is_zombie
+        if process.pid not in (pid, me)
         and (
             process.pid in below
-            or (is_alive and process.group == pid)
+            or (process.group == pid and (is_unreaped or _is_left_to(me, process)))
             or linux.environment_value(process.pid, RUN_TAG) == tag
         )
     }
+
+
+def _is_left_to(me: int, process: linux.Process) -> bool:
+    """Once the agent is reaped its group's number may be taken by others, but not as our child."""
+    return process.is_zombie and process.ppid == me
 
 
 def _signal_name(number: int) -> str:

@@ -83,6 +83,11 @@ class LocalSpawner:
             child = _start(argv, plan)
         except OSError as error:
             raise _spawn_error(error, plan) from error
+        except ValueError as error:
+            # A NUL, or text that is no UTF-8, in a word, a variable or the folder.
+            raise AgentError(
+                "agent-unavailable", "The agent's command line or folder is not valid."
+            ) from error
         return AgentProcess(
             child,
             receiver,
