@@ -15,10 +15,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TypeGuard
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from bridge.protocol.envelope import Envelope, UnreadableError, decode, is_utf8, text_of
+from bridge.protocol.envelope import Envelope, Unreadable, decode, is_utf8, text_of
 from bridge.protocol.framing import MAX_LINE_BYTES, LineSplitter, Overflow
 from bridge.protocol.walker import members
 
@@ -61,9 +63,9 @@ class RpcError(msgspec.Struct, frozen=True, gc=False):
 
 
 class _ErrorMembers(msgspec.Struct):
-    code: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    message: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    code: msgspec.Raw | UnsetType = UNSET
+    message: msgspec.Raw | UnsetType = UNSET
+    data: msgspec.Raw | UnsetType = UNSET
 
 
 _ERROR_DECODER = msgspec.json.Decoder(_ErrorMembers)
@@ -151,64 +153,57 @@ class Connection:
                 detail = f"a line of {line.size_bytes} bytes was skipped"
                 received.append(Warned("line-too-long", detail))
                 continue
-            try:
-                envelope = decode(line)
-            except UnreadableError as error:
-                received.append(_warned(error.code, error.reason, line))
-                continue
-            if not line.isascii() and not is_utf8(line):
-                received += self._on_broken_text(envelope, line)
-            elif envelope.method is msgspec.UNSET:
+            envelope = decode(line)
+            if isinstance(envelope, Unreadable):
+                received += self._on_unreadable(envelope, line)
+            elif envelope.method is UNSET:
                 received.append(self._on_response(envelope, line))
+            elif (event := _passed_on(envelope)) is not None:
+                received.append(event)
             else:
-                received += self._on_method(envelope, line)
+                received += self._on_invalid(envelope, line)
         return received
 
-    def _on_method(self, envelope: Envelope, line: bytes) -> tuple[Received, ...]:
-        method = envelope.method
-        params = b"{}" if envelope.params is msgspec.UNSET else bytes(envelope.params)
-        if not isinstance(method, str) or not _is_method(method):
-            return self._bad("method-not-valid", INVALID_REQUEST, envelope, line)
-        if not params.startswith(b"{"):
-            return self._bad("params-not-an-object", INVALID_PARAMS, envelope, line)
-        if envelope.id is msgspec.UNSET:
-            return (Notified(method, params),)
-        return (Requested(bytes(envelope.id), method, params),)
+    def _on_invalid(self, envelope: Envelope, line: bytes) -> tuple[Received, ...]:
+        if _is_method(envelope.method):
+            return self._warn_and_refuse("params-not-an-object", INVALID_PARAMS, envelope, line)
+        return self._warn_and_refuse("method-not-valid", INVALID_REQUEST, envelope, line)
 
-    def _bad(
+    def _warn_and_refuse(
         self, code: str, rpc_code: int, envelope: Envelope, line: bytes
     ) -> tuple[Received, ...]:
         reason = code.replace("-", " ")
         warned = _warned(code, reason, line)
-        if envelope.id is msgspec.UNSET or not is_utf8(rpc_id := bytes(envelope.id)):
+        if envelope.id is UNSET or not is_utf8(rpc_id := bytes(envelope.id)):
             return (warned,)
         return warned, Refused(self.refuse(rpc_id, rpc_code, reason))
 
     def _on_response(self, envelope: Envelope, line: bytes) -> Received:
         call_id = self._settled(envelope)
         if call_id is None:
-            return _warned(*_STRAY[envelope.id is msgspec.UNSET], line)
-        error = b"null" if envelope.error is msgspec.UNSET else bytes(envelope.error)
+            return _warned(*_STRAY[envelope.id is UNSET], line)
+        error = b"null" if envelope.error is UNSET else bytes(envelope.error)
         # Some agents spell out both members, the one that does not apply as null.
         if error != b"null":
             return Responded(call_id, None, _rpc_error(error))
-        result = b"null" if envelope.result is msgspec.UNSET else bytes(envelope.result)
+        result = b"null" if envelope.result is UNSET else bytes(envelope.result)
         return Responded(call_id, result, None)
 
-    def _on_broken_text(self, envelope: Envelope, line: bytes) -> tuple[Received, ...]:
+    def _on_unreadable(self, unreadable: Unreadable, line: bytes) -> tuple[Received, ...]:
         """The payload cannot be passed on, but whoever waits for the message must hear so."""
-        if envelope.method is not msgspec.UNSET:
-            return self._bad("invalid-utf8", PARSE_ERROR, envelope, line)
-        warned = _warned("invalid-utf8", "invalid utf8", line)
-        call_id = self._settled(envelope)
+        envelope = unreadable.envelope
+        if envelope is not None and envelope.method is not UNSET:
+            return self._warn_and_refuse(unreadable.code, PARSE_ERROR, envelope, line)
+        warned = _warned(unreadable.code, unreadable.reason, line)
+        call_id = None if envelope is None else self._settled(envelope)
         if call_id is None:
             return (warned,)
-        error = RpcError(INTERNAL_ERROR, "the agent's response is not valid UTF-8")
+        error = RpcError(INTERNAL_ERROR, f"the agent's response cannot be read: {warned.detail}")
         return warned, Responded(call_id, None, error)
 
     def _settled(self, envelope: Envelope) -> str | None:
         """The call that the response belongs to, no longer pending; None: none of ours."""
-        call_id = None if envelope.id is msgspec.UNSET else text_of(bytes(envelope.id))
+        call_id = None if envelope.id is UNSET else text_of(bytes(envelope.id))
         if call_id is None or self._pending.pop(call_id, None) is None:
             return None
         return call_id
@@ -220,10 +215,23 @@ _STRAY = {
 }
 
 
-def _is_method(method: str) -> bool:
+def _passed_on(envelope: Envelope) -> Notified | Requested | None:
+    """The event of a message with a method; None: a method or params that nobody could use."""
+    method = envelope.method
+    params = b"{}" if envelope.params is UNSET else bytes(envelope.params)
+    # 123 is the opening brace; msgspec has checked the rest and hands out no space before it.
+    if not _is_method(method) or params[0] != 123:
+        return None
+    if envelope.id is UNSET:
+        return Notified(method, params)
+    return Requested(bytes(envelope.id), method, params)
+
+
+def _is_method(method: str | UnsetType | None) -> TypeGuard[str]:
     """Whether the name can be an event's type: no line ends or other controls, not ours."""
-    return (
-        len(method) <= METHOD_CHARS
+    return method == "session/update" or (
+        isinstance(method, str)
+        and len(method) <= METHOD_CHARS
         and method.isprintable()
         and not method.startswith(RESERVED_PREFIX)
     )

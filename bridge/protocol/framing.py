@@ -32,30 +32,36 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> list[bytes | Overflow]:
         """Lines that ``data`` completes, in order, without their ends and without blank ones."""
-        *ended, rest = data.split(b"\n")
+        first, *ended = data.split(b"\n")
+        if not ended:
+            self._hold(first)
+            return []
         lines: list[bytes | Overflow] = []
-        for piece in ended:
-            # Only the first piece of a read can have held parts in front of it.
-            line = self._finish(piece) if self._size_bytes else self._checked(piece)
-            if line:
-                lines.append(line)
-        if rest:
-            self._hold(rest)
+        # Only the first piece of a read can have held parts in front of it.
+        if (line := self._finish(first)) is not None:
+            lines.append(line)
+        rest = ended.pop()
+        if len(data) > self._max_line_bytes or 13 in data:
+            lines += [line for piece in ended if (line := self._checked(piece)) is not None]
+        else:
+            lines += [piece for piece in ended if piece and not piece.isspace()]
+        self._hold(rest)
         return lines
 
     def eof(self) -> list[bytes | Overflow]:
         """The unterminated rest, if there is one; the splitter starts afresh after it."""
         line = self._finish(b"")
-        return [line] if line else []
+        return [] if line is None else [line]
 
     def _hold(self, piece: bytes) -> None:
         self._size_bytes += len(piece)
         if self._size_bytes > self._max_line_bytes:
             self._parts.clear()
-        else:
+        elif piece:
             self._parts.append(piece)
 
     def _finish(self, piece: bytes) -> bytes | Overflow | None:
+        """The line that ends with ``piece``."""
         self._hold(piece)
         size_bytes, self._size_bytes = self._size_bytes, 0
         if size_bytes > self._max_line_bytes:
@@ -65,8 +71,7 @@ class LineSplitter:
         return self._checked(line)
 
     def _checked(self, line: bytes) -> bytes | Overflow | None:
+        """The line without a CR at its end, None for a blank one."""
         if len(line) > self._max_line_bytes:
             return Overflow(len(line))
-        if line.isspace():
-            return None
-        return line.removesuffix(b"\r")
+        return line.removesuffix(b"\r") if line and not line.isspace() else None
