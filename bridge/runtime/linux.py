@@ -89,7 +89,7 @@ def start_ticks(pid: int) -> int:
 def table() -> dict[int, Process]:
     """All processes by pid. Those that vanish meanwhile are left out."""
     if not IS_LINUX:
-        return _table_by_ps()
+        return table_by_ps()
     pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())
     found = (_read_stat(pid) for pid in pids)
     return {process.pid: process for process in found if process}
@@ -240,7 +240,7 @@ def _read_stat(pid: int) -> Process | None:
     return Process(pid, int(ppid), int(group), int(rest[16]), state in (b"Z", b"X"))
 
 
-def _table_by_ps() -> dict[int, Process]:
+def table_by_ps() -> dict[int, Process]:
     try:
         answer = subprocess.run(
             ("/bin/ps", "-axo", "pid=,ppid=,pgid=,stat="),

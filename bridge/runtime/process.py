@@ -218,8 +218,12 @@ class AgentProcess:
         left = await self._family()
         await to_thread.run_sync(linux.end, left, step_s, (signal.SIGKILL,))
 
+    @property
+    def _identity(self) -> linux.Identity:
+        return linux.Identity(self.pid, self.start_ticks)
+
     async def _family(self) -> set[linux.Identity]:
-        return await to_thread.run_sync(find_family, self.pid, self.tag, self.exit is None)
+        return await to_thread.run_sync(find_family, self._identity, self.tag)
 
     async def _is_gone_within(self, limit_s: float) -> bool:
         with anyio.move_on_after(limit_s):
@@ -335,7 +339,7 @@ class AgentProcess:
             )
 
 
-def find_family(pid: int, tag: str, is_unreaped: bool) -> set[linux.Identity]:
+def find_family(agent: linux.Identity, tag: str) -> set[linux.Identity]:
     """The descendants of an agent: by the tag, and by parentage and group until it is reaped.
 
     Scans the process table: for a worker thread. Zombies of the agent's group that were left to
@@ -343,14 +347,16 @@ def find_family(pid: int, tag: str, is_unreaped: bool) -> set[linux.Identity]:
     """
     processes = linux.table()
     me = os.getpid()
-    below = linux.descendants(processes, pid) if is_unreaped else set()
+    leader = processes.get(agent.pid)
+    is_unreaped = leader is not None and leader.identity == agent
+    below = linux.descendants(processes, agent.pid) if is_unreaped else set()
     return {
         process.identity
         for process in processes.values()
-        if process.pid not in (pid, me)
+        if process.pid not in (agent.pid, me)
         and (
             process.pid in below
-            or (process.group == pid and (is_unreaped or _is_left_to(me, process)))
+            or (process.group == agent.pid and (is_unreaped or _is_left_to(me, process)))
             or linux.environment_value(process.pid, RUN_TAG) == tag
         )
     }

@@ -72,15 +72,19 @@ class Spawner(Protocol):
 class LocalSpawner:
     """Starts agents on this machine."""
 
-    def __init__(self, prefix: tuple[str, ...] = ()) -> None:
-        """``prefix`` is put in front of each command line; see :func:`death_signal_prefix`."""
+    def __init__(self, prefix: tuple[str, ...] = (), *, use_pidfd: bool = True) -> None:
+        """``prefix`` is put in front of each command line; see :func:`death_signal_prefix`.
+
+        Without pidfd (as on macOS, whatever is asked for) a thread waits for each exit.
+        """
         self._prefix = prefix
+        self._use_pidfd = use_pidfd
 
     async def __call__(self, plan: SpawnPlan, receiver: Receiver) -> AgentProcess:
         """See :class:`Spawner`. Never waits, so it cannot be cancelled half-way."""
         argv = (*self._prefix, _locate(plan), *plan.argv[1:])
         try:
-            child = _start(argv, plan)
+            child = _start(argv, plan, self._use_pidfd)
         except OSError as error:
             raise _spawn_error(error, plan) from error
         except ValueError as error:
@@ -112,7 +116,7 @@ class Stagger:
     async def wait(self) -> None:
         """Until it is the caller's turn, first come first served; cancelling passes it on."""
         async with self._lock:
-            await anyio.sleep(self._free_at - anyio.current_time())
+            await anyio.sleep_until(self._free_at)
             self._free_at = anyio.current_time() + self._gap_s
 
 
@@ -154,7 +158,7 @@ def _locate(plan: SpawnPlan) -> str:
     return os.path.abspath(found)
 
 
-def _start(argv: tuple[str, ...], plan: SpawnPlan) -> Child:
+def _start(argv: tuple[str, ...], plan: SpawnPlan, use_pidfd: bool) -> Child:
     """Start it; raises ``OSError`` with everything given back."""
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         stdin, our_stdin = _pipe(theirs, ours)
@@ -172,7 +176,7 @@ def _start(argv: tuple[str, ...], plan: SpawnPlan) -> Child:
             start_new_session=True,
         )
         ours.callback(_abandon, popen)
-        pidfd = linux.open_pidfd(popen.pid)
+        pidfd = linux.open_pidfd(popen.pid) if use_pidfd else None
         for fd in (our_stdin, our_stdout, our_stderr):
             os.set_blocking(fd, False)
         ours.pop_all()

@@ -61,8 +61,42 @@ def new_tag(state_id: str, part: str) -> str:
     return f"{state_id}.{part}"
 
 
+def choose(
+    processes: Mapping[int, linux.Process],
+    carried: Mapping[int, str],
+    rows: Iterable[ProcessRow],
+    *,
+    state_id: str,
+    boot: str,
+    me: int,
+) -> dict[linux.Identity, str]:
+    """Whom to end, with the tag of each; decides only, signals nobody.
+
+    ``carried`` are the run tags found in environments, by pid. What is kept never counts as a
+    root either: all that runs descends from init.
+    """
+    kept = {0, 1, me} | linux.ancestors(processes, me) | linux.descendants(processes, me)
+    named = _by_row(processes, rows, boot)
+    tagged = {pid: tag for pid, tag in carried.items() if tag.partition(".")[0] == state_id}
+    tags = {pid: tag for pid, tag in (named | tagged).items() if pid not in kept}
+    for root in list(tags):
+        for pid in linux.descendants(processes, root) - kept:
+            tags.setdefault(pid, "")
+    return {
+        processes[pid].identity: tag
+        for pid, tag in tags.items()
+        if pid in processes and not processes[pid].is_zombie
+    }
+
+
 def _sweep(state_id: str, rows: tuple[ProcessRow, ...], step_s: float) -> tuple[Swept, ...]:
-    targets = _find(state_id, rows)
+    processes = linux.table()
+    carried = {
+        pid: tag for pid in processes if (tag := linux.environment_value(pid, RUN_TAG)) is not None
+    }
+    targets = choose(
+        processes, carried, rows, state_id=state_id, boot=linux.boot_id(), me=os.getpid()
+    )
     left = linux.end(targets, step_s, (signal.SIGTERM, signal.SIGKILL))
     return tuple(
         Swept(target.pid, targets[target], target not in left)
@@ -70,23 +104,9 @@ def _sweep(state_id: str, rows: tuple[ProcessRow, ...], step_s: float) -> tuple[
     )
 
 
-def _find(state_id: str, rows: tuple[ProcessRow, ...]) -> dict[linux.Identity, str]:
-    processes = linux.table()
-    me = os.getpid()
-    kept = {0, 1, me} | linux.ancestors(processes, me) | linux.descendants(processes, me)
-    tags = _by_row(processes, rows) | _by_tag(processes, state_id)
-    for root in list(tags):
-        for pid in linux.descendants(processes, root):
-            tags.setdefault(pid, "")
-    return {
-        processes[pid].identity: tag
-        for pid, tag in tags.items()
-        if pid not in kept and not processes[pid].is_zombie
-    }
-
-
-def _by_row(processes: Mapping[int, linux.Process], rows: tuple[ProcessRow, ...]) -> dict[int, str]:
-    boot = linux.boot_id()
+def _by_row(
+    processes: Mapping[int, linux.Process], rows: Iterable[ProcessRow], boot: str
+) -> dict[int, str]:
     return {
         row.pid: row.tag
         for row in rows
@@ -96,8 +116,3 @@ def _by_row(processes: Mapping[int, linux.Process], rows: tuple[ProcessRow, ...]
         and (process := processes.get(row.pid))
         and process.start_ticks == row.start_ticks
     }
-
-
-def _by_tag(processes: Mapping[int, linux.Process], state_id: str) -> dict[int, str]:
-    tags = ((pid, linux.environment_value(pid, RUN_TAG)) for pid in processes)
-    return {pid: tag for pid, tag in tags if tag and tag.partition(".")[0] == state_id}

@@ -1,0 +1,112 @@
+"""What an agent's environment holds, and what is masked in what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from bridge.config import Owner
+from bridge.errors import AgentError
+from bridge.redact import redact
+from bridge.runtime.environment import build, owner_variables, secret_values
+
+TAG = "state.one"
+MARKS = {"NO_OPEN_BROWSER": "1", "CURSOR_BRIDGE_RUN": TAG}
+
+
+def test_only_listed_variables_are_inherited() -> None:
+    listed = {
+        "HOME": "/home/a",
+        "PATH": "/bin",
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "TERM": "dumb",
+        "SHELL": "/bin/sh",
+        "USER": "a",
+        "LOGNAME": "a",
+        "TMPDIR": "/tmp",
+        "XDG_CONFIG_HOME": "/home/a/.config",
+        "HTTPS_PROXY": "http://proxy",
+        "no_proxy": "localhost",
+        "SSL_CERT_FILE": "/ca.pem",
+        "NODE_EXTRA_CA_CERTS": "/ca.pem",
+        "CURSOR_API_KEY": "k",
+        "CURSOR_AUTH_TOKEN": "t",
+        "CURSOR_CONFIG_DIR": "/c",
+        "AGENT_CLI_CREDENTIAL_STORE": "file",
+    }
+    others = {
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "GITHUB_TOKEN": "x",
+        "SSH_AUTH_SOCK": "x",
+        "LD_PRELOAD": "x",
+        "NODE_OPTIONS": "x",
+        "PYTHONPATH": "x",
+        "CURSOR_BRIDGE_TOKEN": "x",
+        "CURSOR_BRIDGE_RUN": "older.run",
+        "MY_HOME": "x",
+    }
+    assert build({}, {}, TAG, listed | others) == listed | MARKS
+
+
+def test_the_configuration_is_laid_over_what_is_inherited_the_owner_last() -> None:
+    agent = {"CURSOR_API_KEY": SecretStr("agent"), "A": SecretStr("agent"), "B": SecretStr("agent")}
+    built = build(agent, {"B": "owner"}, TAG, {"CURSOR_API_KEY": "stale", "HOME": "/h"})
+    expected = {"HOME": "/h", "CURSOR_API_KEY": "agent", "A": "agent", "B": "owner"}
+    assert built == expected | MARKS
+
+
+def test_settings_of_the_bridge_do_not_get_through_from_the_configuration_either() -> None:
+    configured = {"CURSOR_BRIDGE_TOKEN": "x", "CURSOR_BRIDGE_RUN": "x", "NO_OPEN_BROWSER": "0"}
+    assert build(configured, configured, TAG, {}) == MARKS
+
+
+def test_an_owner_s_variables_come_from_files_too(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("crsr_secret\n")
+    owner = Owner(env={"A": SecretStr("1")}, env_files={"CURSOR_API_KEY": tmp_path / "key"})
+    assert owner_variables(owner) == {"A": "1", "CURSOR_API_KEY": "crsr_secret"}
+
+
+@pytest.mark.parametrize("content", [None, b"\0", b"\xff", b"x" * 70_000])
+def test_a_file_that_cannot_be_used_is_named_by_its_variable_alone(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "key").write_bytes(content)
+    with pytest.raises(AgentError, match="variable KEY") as refused:
+        owner_variables(Owner(env_files={"KEY": tmp_path / "key"}))
+    assert (refused.value.code, str(tmp_path) in str(refused.value)) == ("agent-unavailable", False)
+
+
+def test_configured_values_and_inherited_keys_count_as_secret() -> None:
+    base = {"CURSOR_API_KEY": "inherited", "HOME": "/home/a"}
+    found = secret_values({"A": SecretStr("agent")}, {"B": "owner", "C": ""}, base)
+    assert found == ("agent", "inherited", "owner")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Authorization: Bearer abc.DEF-123_~+/=", "Authorization: Bearer [redacted]"),
+        ("authorization: basic dXNlcjpwYXNz", "authorization: basic [redacted]"),
+        ("token cab_0123456789abcdef.", "token [redacted]."),
+        ("sk-proj-abc_DEF123 and key_abcdef1 and crsr_abcdef1", "[redacted] and [redacted] and "),
+        ("id eyJhbGciOi.eyJzdWIi.c2ln end", "id [redacted] end"),
+        (
+            "visit: https://cursor.com/loginDeepControl?challenge=x&uuid=y now",
+            "visit: [redacted] now",
+        ),
+        ("via http://me:pass@proxy:3128/x", "via http://[redacted]@proxy:3128/x"),
+        ("the value s3cr3t! and s3cr3t!-longer", "the value [redacted] and [redacted]"),
+        (
+            "1 true monkey_business task-list risk-free",
+            "1 true monkey_business task-list risk-free",
+        ),
+        ("https://cursor.com/docs and eyes", "https://cursor.com/docs and eyes"),
+    ],
+)
+def test_what_lets_its_reader_act_as_another_is_masked(text: str, expected: str) -> None:
+    shown = redact(text, ("s3cr3t!", "s3cr3t!-longer", "1", "true"))
+    assert shown.removesuffix("[redacted]") == expected.removesuffix("[redacted]")
