@@ -58,7 +58,7 @@ def decoded(raw: bytes) -> dict[str, Any]:
     """The params of a request as an object; ``{}`` where they are none, or broken."""
     try:
         value = loads(raw)
-    except (ValueError, RecursionError):
+    except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -356,3 +356,24 @@ class HeldRequests:
         while len(self._settled) > self._max_settled:
             self._settled.popitem(last=False)
         return settled
+
+
+def held_from_json(shown: dict[str, Any]) -> HeldRequest:
+    """A settled request read back from how it was shown; its ``rpc_id`` is gone."""
+    ids = shown["allowedOptionIds"]
+    told = shown["resolution"]
+    return HeldRequest(
+        request_id=shown["requestId"],
+        session_id=shown["sessionId"],
+        turn_id=shown["turnId"],
+        kind=shown["kind"],
+        method=shown["method"],
+        params=dumps(shown["params"]),
+        rpc_id=b"null",
+        created_at=shown["createdAt"],
+        expires_at=shown["expiresAt"],
+        tool_call=shown["toolCall"],
+        allowed_option_ids=None if ids is None else tuple(ids),
+        status=shown["status"],
+        resolution=told and Resolution(told["by"], told["token"], told["outcome"], told["at"]),
+    )

@@ -49,7 +49,8 @@ def check(request: HeldRequest, body: object, *, allow_always: bool) -> Answer:
         if not isinstance(body, dict):
             raise _NotValidError("The reply is no JSON object.")
         return _CHECKS[request.kind](params, body, allow_always)
-    except _NotValidError as error:
+    except (_NotValidError, ValueError) as error:
+        # A ValueError says that the reply is no JSON: NaN, or nested too deeply.
         raise CallerError(
             "reply-not-valid",
             str(error),

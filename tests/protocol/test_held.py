@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from bridge.protocol.held import (
     Resolution,
     allowed_option_ids,
     auto_answer,
+    held_from_json,
     kind_of,
     permission_options,
     withdrawn_answer,
@@ -195,6 +197,15 @@ def test_a_resolution_and_the_allowed_options_are_shown() -> None:
         "outcome": {"outcome": "accepted"},
         "at": AT,
     }
+
+
+def test_a_settled_request_is_read_back_from_how_it_was_shown() -> None:
+    table = HeldRequests()
+    table.hold(replace(request(), allowed_option_ids=("a",)))
+    shown = table.answer("req_1", ALLOW, "caller", "phone", AT).as_json({})
+    assert held_from_json(shown).as_json({}) == shown
+    waiting = request().as_json({})
+    assert held_from_json(waiting).as_json({}) == waiting
 
 
 @pytest.mark.parametrize(

@@ -299,6 +299,12 @@ def test_a_lasting_permission_needs_the_configurations_leave() -> None:
         assert answer.outcome == {"outcome": "selected", "optionId": "allow-always"}
 
 
+def test_a_reply_that_is_no_json_is_refused() -> None:
+    with pytest.raises(CallerError) as caught:
+        check(request("extension"), {"result": float("nan")}, allow_always=False)
+    assert caught.value.code == "reply-not-valid"
+
+
 def test_a_url_is_accepted_without_content() -> None:
     held = request("elicitation", {"mode": "url", "url": "https://example.test"})
     assert wire(check(held, {"action": "accept"}, allow_always=False)) == {"action": "accept"}
