@@ -17,7 +17,7 @@ RAW_LIMIT_BYTES: Final = 256 * 1024
 MAX_PIECES: Final = 1000
 _STUB_TEXT: Final = 1024
 
-OPEN_STATUSES: Final = frozenset({"pending", "in_progress"})
+_OPEN_STATUSES: Final = frozenset({"pending", "in_progress"})
 TOOL_MEMBERS: Final = (
     "toolCallId",
     "title",
@@ -123,6 +123,32 @@ def new_item(
             **members,
         }
     )
+
+
+def fill_tool(item: Item, update: dict[str, Any], *, is_small: bool) -> None:
+    """Merge an update into a tool's item; null, absent and misshapen members change nothing."""
+    for name in ("title", "kind", "status"):
+        if isinstance(text := update.get(name), str):
+            item.set_raw(name, text, is_small=is_small)
+    for name in ("content", "locations"):
+        if isinstance(pieces := update.get(name), list):
+            item.set_pieces(name, pieces, is_small=is_small)
+    for name in ("rawInput", "rawOutput"):
+        if (value := update.get(name)) is not None:
+            item.set_raw(name, value, is_small=is_small)
+    status = item.data["status"]
+    item.data["open"] = status is None or status in _OPEN_STATUSES
+
+
+def parted(blocks: list[Any]) -> tuple[list[str], list[Any]]:
+    """The texts of a prompt, and its other blocks."""
+    texts, others = [], []
+    for block in blocks:
+        if not isinstance(block, dict) or block.get("type") != "text":
+            others.append(block)
+        elif isinstance(text := block.get("text"), str):
+            texts.append(text)
+    return texts, others
 
 
 def _size_of(text: str) -> int:

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from bridge.protocol import todos as todo_list
 from bridge.protocol.acp import UpdatePeek, peek_update
 from bridge.protocol.held import decoded, kind_of, wire_method
-from bridge.protocol.items import OPEN_STATUSES, RAW_LIMIT_BYTES, TOOL_MEMBERS, Item, new_item
+from bridge.protocol.items import RAW_LIMIT_BYTES, TOOL_MEMBERS, Item, fill_tool, new_item, parted
 
 MAX_ITEMS: Final = 10_000
 """Most items of one page; a page that reaches it says so and takes only the turn's end."""
@@ -116,16 +116,39 @@ class TranscriptFold:
         ``peek`` is ``peek_update(params)`` where it is known already; a chunk of text needs no
         more than that.
         """
+        if type == "session/update":
+            peek = peek or peek_update(params)
+            if self._goes_on(seq, turn_id, is_replay, subagent, peek):
+                return
         is_small = len(params) <= RAW_LIMIT_BYTES
         at = _At(seq, turn_id, request_id, is_replay, subagent, is_small)
-        if type == "session/update":
-            self._apply_update(at, params, peek or peek_update(params))
+        if peek is not None:
+            self._apply_update(at, params, peek)
         elif handler := _HANDLERS.get(wire_method(type)):
             handler(self, at, decoded(params))
         elif request_id is not None:
             self._hold(at, type, decoded(params))
 
     # --- What the agent tells -----------------------------------------------------------------
+
+    def _goes_on(
+        self,
+        seq: int,
+        turn_id: str | None,
+        is_replay: bool,
+        subagent: str | None,
+        peek: UpdatePeek,
+    ) -> bool:
+        """Whether it is one more chunk of the open text: nearly every line of a busy agent."""
+        item = self._texts.get(subagent)
+        role = _ROLES.get(peek.kind)
+        if item is None or role is None or not peek.text:
+            return False
+        if not _joins(item.data, role, peek.message_id, turn_id, is_replay):
+            return False
+        item.data["lastSeq"] = seq
+        item.add_text(peek.text)
+        return True
 
     def _apply_update(self, at: _At, params: bytes, peek: UpdatePeek) -> None:
         role = _ROLES.get(peek.kind)
@@ -153,7 +176,7 @@ class TranscriptFold:
         if role == "user" and not at.is_replay:
             return None
         item = self._texts.get(at.subagent)
-        if item is not None and _joins(item.data, at, role, message_id):
+        if item is not None and _joins(item.data, role, message_id, at.turn_id, at.is_replay):
             return item
         self._end_text(at.subagent)
         return self._begin(at, role, messageId=message_id)
@@ -183,7 +206,7 @@ class TranscriptFold:
             item = self._begin(at, "tool", **members)
         if item is not None:
             item.touch(at.seq)
-            _fill_tool(item, update, is_small=at.is_small)
+            fill_tool(item, update, is_small=at.is_small)
         raw_input = _object(update.get("rawInput"))
         if raw_input.get("_toolName") == "updateTodos":
             self._update_todos(at, {"merge": False, **raw_input})
@@ -242,7 +265,7 @@ class TranscriptFold:
             return
         prompt = params.get("prompt")
         blocks = prompt if isinstance(prompt, list) else [{"type": "text", "text": prompt}]
-        texts, others = _parted(blocks)
+        texts, others = parted(blocks)
         item.add_text("\n".join(texts))
         if others:
             item.set_pieces("content", others, is_small=at.is_small)
@@ -325,39 +348,15 @@ class TranscriptFold:
                 self._requests[data["requestId"]] = item
 
 
-def _joins(data: dict[str, Any], at: _At, role: str, message_id: str | None) -> bool:
+def _joins(
+    data: dict[str, Any], role: str, message_id: str | None, turn_id: str | None, is_replay: bool
+) -> bool:
     return bool(
         data["type"] == role
         and data["messageId"] == message_id
-        and data["turnId"] == at.turn_id
-        and data.get("replay", False) == at.is_replay
+        and data["turnId"] == turn_id
+        and ("replay" in data) == is_replay
     )
-
-
-def _fill_tool(item: Item, update: dict[str, Any], *, is_small: bool) -> None:
-    """Merge an update into a tool's item; null, absent and misshapen members change nothing."""
-    for name in ("title", "kind", "status"):
-        if (text := _text(update.get(name))) is not None:
-            item.set_raw(name, text, is_small=is_small)
-    for name in ("content", "locations"):
-        if isinstance(pieces := update.get(name), list):
-            item.set_pieces(name, pieces, is_small=is_small)
-    for name in ("rawInput", "rawOutput"):
-        if (value := update.get(name)) is not None:
-            item.set_raw(name, value, is_small=is_small)
-    status = item.data["status"]
-    item.data["open"] = status is None or status in OPEN_STATUSES
-
-
-def _parted(blocks: list[Any]) -> tuple[list[str], list[Any]]:
-    """The texts of a prompt, and its other blocks."""
-    texts, others = [], []
-    for block in blocks:
-        if not isinstance(block, dict) or block.get("type") != "text":
-            others.append(block)
-        elif isinstance(text := block.get("text"), str):
-            texts.append(text)
-    return texts, others
 
 
 def _text(value: object) -> str | None:
