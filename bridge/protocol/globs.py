@@ -29,21 +29,17 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     """Literals and wildcards in turn, grouped by the ``**`` between them (``re`` caches these)."""
     literal, *rest = _WILD.split(pattern)
     groups: list[list[str]] = [[re.escape(literal)]]
-    opening = [""]
     for wild, text in zip(rest[::2], rest[1::2], strict=True):
         if wild == "*":
             groups[-1].append(re.escape(text))
         else:
-            opening.append("(?=/).*?" if wild == _FOLDERS else ".*?")
+            if wild == _FOLDERS:
+                # The slash that begins the folders may be the one that follows them.
+                groups[-1][-1] += "(?=/)"
             groups.append([re.escape(text)])
-    last = len(groups) - 1
-    return re.compile(
-        "".join(
-            _last(opening[i], parts) if i == last else _earliest(opening[i], parts)
-            for i, parts in enumerate(groups)
-        ),
-        re.DOTALL,
-    )
+    openings = ["", *[".*?"] * (len(groups) - 1)]
+    *before, last = zip(openings, groups, strict=True)
+    return re.compile("".join([*(_earliest(*group) for group in before), _last(*last)]), re.DOTALL)
 
 
 def _earliest(opening: str, parts: list[str]) -> str:
