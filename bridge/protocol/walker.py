@@ -19,13 +19,17 @@ import msgspec
 
 RawStruct = TypeVar("RawStruct", bound=msgspec.Struct)
 
-# A backslash that no other backslash precedes, then pairs (escaped backslashes), then the escape:
-# so only a backslash that does start an escape counts. Whole pairs are consumed to step over them.
-_SURROGATE = re.compile(
-    rb"(?<!\\)((?:\\\\)*+)"
-    rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|\\u([dD])([89a-fA-F][0-9a-fA-F]{2}))"
+# Escapes that are half a pair at most: a high one without a low one behind it, a low one without
+# a high one in front, or with one that a backslash precedes and so may be no escape at all. It
+# begins with a literal, which lets the search run at the speed of memchr.
+_HIGH, _LOW = rb"[89abAB][0-9a-fA-F]{2}", rb"[c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(
+    rb"\\u[dD](?:%(high)b(?!\\u[dD]%(low)b)"
+    rb"|(?:(?<!\\u[dD]%(high)b\\u[dD])|(?<=\\\\u[dD]%(high)b\\u[dD]))%(low)b)"
+    % {b"high": _HIGH, b"low": _LOW}
 )
+_HIGH_ESCAPE = re.compile(rb"\\u[dD]" + _HIGH)
+_ESCAPE_BYTES = 6
 # First digits of a four-digit escape that make no surrogate; the rarely used ones first.
 _DIGITS = b"eE1fFaAbBcC0987654321"
 
@@ -39,32 +43,52 @@ def members(decoder: msgspec.json.Decoder[RawStruct], data: bytes) -> dict[str, 
     try:
         return _sliced(decoder, data)
     except msgspec.DecodeError:
-        disguise = _disguise(data)
-        if disguise is None:
+        digits = _free_digits(data)
+        if digits is None:
             raise
-    digits = disguise
-    hidden = _SURROGATE.sub(lambda match: _hide(match, digits), data)
+    upper, lower = b"\\u%c" % digits[0], b"\\u%c" % digits[1]
     return {
-        name: raw.replace(b"\\u" + digits[:1], b"\\ud").replace(b"\\u" + digits[1:], b"\\uD")
-        for name, raw in _sliced(decoder, hidden).items()
+        name: raw.replace(upper, b"\\uD").replace(lower, b"\\ud")
+        for name, raw in _sliced(decoder, _disguised(data, digits)).items()
     }
 
 
-def _sliced(decoder: msgspec.json.Decoder[RawStruct], data: bytes) -> dict[str, bytes]:
+def _sliced(decoder: msgspec.json.Decoder[RawStruct], data: bytes | bytearray) -> dict[str, bytes]:
     found = msgspec.structs.asdict(decoder.decode(data))
     return {name: bytes(raw) for name, raw in found.items() if raw is not msgspec.UNSET}
 
 
-def _disguise(data: bytes) -> bytes | None:
-    """Two digits (for ``d`` and ``D``) that follow no ``\\u`` in ``data``; None: no use or none."""
-    if b"\\ud" not in data and b"\\uD" not in data:
+def _free_digits(data: bytes) -> tuple[int, int] | None:
+    """Stand-ins for ``D`` and ``d`` that follow no ``\\u`` in ``data``; None: no use, or none."""
+    if _LONE.search(data) is None:
         return None
-    free = bytes(digit for digit in _DIGITS if b"\\u%c" % digit not in data)
-    return free[:2] if len(free) >= 2 else None
+    free = (digit for digit in _DIGITS if b"\\u%c" % digit not in data)
+    upper, lower = next(free, None), next(free, None)
+    return None if upper is None or lower is None else (upper, lower)
 
 
-def _hide(match: re.Match[bytes], digits: bytes) -> bytes:
-    if match[2] is None:
-        return match[0]
-    digit = digits[:1] if match[2] == b"d" else digits[1:]
-    return match[1] + b"\\u" + digit + match[3]
+def _disguised(data: bytes, digits: tuple[int, int]) -> bytearray:
+    # Changed in place: a line can hold millions of them.
+    hidden = bytearray(data)
+    for match in _LONE.finditer(data):
+        start = match.start()
+        if _is_escape(data, start) and not _is_second_half(data, start):
+            hidden[start + 2] = digits[data[start + 2] == ord("d")]
+    return hidden
+
+
+def _is_second_half(data: bytes, start: int) -> bool:
+    before = start - _ESCAPE_BYTES
+    return (
+        data[start + 3 : start + 4] in b"cdefCDEF"
+        and _HIGH_ESCAPE.match(data, before) is not None
+        and _is_escape(data, before)
+    )
+
+
+def _is_escape(data: bytes, start: int) -> bool:
+    """Whether the backslash at ``start`` is itself not escaped by those before it."""
+    first = start
+    while first and data[first - 1] == ord("\\"):
+        first -= 1
+    return (start - first) % 2 == 0

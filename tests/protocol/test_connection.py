@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
+from typing import Any, assert_never
 
 import pytest
 from hypothesis import given, settings
@@ -105,28 +105,30 @@ def test_garbage_never_raises_and_costs_one_warning_a_line(data: bytes) -> None:
     assert len(warned) <= data.count(b"\n") + 1
 
 
+def raws_of(event: Received) -> list[bytes]:
+    """All the raw JSON an event hands on."""
+    match event:
+        case Notified(_, params):
+            return [params]
+        case Requested(rpc_id, _, params):
+            return [rpc_id, params]
+        case Responded(_, result, error):
+            data = error.data if error is not None else None
+            return [raw for raw in (result, data) if raw is not None]
+        case Refused(wire):
+            return [wire.removesuffix(b"\n")]
+        case Warned():
+            return []
+        case _:
+            assert_never(event)
+
+
 @settings(deadline=None)
 @given(STREAMS)
 def test_whatever_comes_out_is_one_line_of_json(data: bytes) -> None:
-    for event in events_of([data]):
-        match event:
-            case Notified(_, params):
-                raws = [params]
-            case Requested(rpc_id, _, params):
-                raws = [rpc_id, params]
-            case Responded(_, result, error):
-                assert (result is None) is not (error is None)
-                raws = [b"null" if result is None else result]
-                if error is not None and error.data is not None:
-                    raws.append(error.data)
-            case Refused(wire):
-                raws = [wire.removesuffix(b"\n")]
-            case Warned():
-                assert warning(event)
-                raws = []
-        for raw in raws:
-            assert not {10, 13} & set(raw)
-            json.loads(raw.decode())
+    for raw in itertools.chain.from_iterable(map(raws_of, events_of([data]))):
+        assert not {10, 13} & set(raw)
+        json.loads(raw.decode())
 
 
 # -- what agents say ---------------------------------------------------------------------------

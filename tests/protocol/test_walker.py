@@ -106,3 +106,10 @@ def test_long_runs_of_backslashes_take_linear_time() -> None:
     slashes = b"\\" * 4_000_000
     assert sliced(b'{"a":"\\ud83d%b"}' % slashes) == {"a": b'"\\ud83d%b"' % slashes}
     assert time.process_time() - started < 5
+
+
+def test_many_escapes_around_one_lone_surrogate_take_linear_time() -> None:
+    raw = b'"\\ud83d' + b"\\ud83d\\ude00\\n\\u00e4" * 200_000 + b'"'
+    started = time.process_time()
+    assert sliced(b'{"a":%b}' % raw) == {"a": raw}
+    assert time.process_time() - started < 3
