@@ -209,8 +209,8 @@ class AgentProcess:
                 self._signal_group(signal.SIGTERM)
                 await self._is_gone_within(step_s)
                 family |= await self._family()
-        self._stdin.close()
         self._signal_group(signal.SIGKILL)
+        self._stdin.close()
         # Before the wait, because one of these may be what keeps stdout open.
         signals = (signal.SIGTERM, signal.SIGKILL) if is_gentle else (signal.SIGKILL,)
         await to_thread.run_sync(linux.end, family, step_s, signals)

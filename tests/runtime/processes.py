@@ -16,7 +16,8 @@ from bridge.runtime import linux
 from bridge.runtime.spawn import ExitStatus, SpawnPlan
 
 LIMIT_S = 20
-TAG = "teststate.one"
+TAG = f"teststate{os.getpid()}.one"
+"""Of this test process alone: a stop ends all that carries its tag."""
 Event = bytes | str | ExitStatus
 
 
