@@ -23,20 +23,21 @@ from bridge.principal import Principal
 Fields = Sequence[tuple[bytes, bytes]]
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-_API_POLICY = b"default-src 'none'; frame-ancestors 'none'"
+API_POLICY = b"default-src 'none'; frame-ancestors 'none'"
 _PAGE_POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
     b"font-src 'self'; connect-src 'self'; manifest-src 'self'; worker-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_ALWAYS: Fields = (
+SECURITY_HEADERS: Fields = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_OURS = frozenset({name for name, _ in _ALWAYS} | {b"x-request-id"})
+"""On every response, but for the content security policy, which pages have of their own."""
+_OURS = frozenset({name for name, _ in SECURITY_HEADERS} | {b"x-request-id"})
 _STARTS = frozenset(
     {
         "http.response.start",
@@ -142,8 +143,8 @@ class Exchange:
         names = {name.lower(): value for name, value in theirs}
         if b"content-security-policy" not in names:
             is_page = names.get(b"content-type", b"").startswith(b"text/html")
-            ours.append((b"content-security-policy", _PAGE_POLICY if is_page else _API_POLICY))
-        return [*theirs, *ours, *_ALWAYS, *self.cors]
+            ours.append((b"content-security-policy", _PAGE_POLICY if is_page else API_POLICY))
+        return [*theirs, *ours, *SECURITY_HEADERS, *self.cors]
 
     def _sane_id(self) -> str | None:
         given = self.only(b"x-request-id")
