@@ -19,14 +19,14 @@ from typing import Any
 from bridge.clock import rfc3339
 from bridge.redact import redact
 
-FILE_NAME = "audit.log"
+FILE_NAME = "audit.jsonl"
 _MOST_CHARACTERS = 1024
 
 logger = logging.getLogger(__name__)
 
 
-class Audit:
-    """An append-only log; an instance is called like a function: ``audit("prompt.sent", …)``."""
+class AuditLog:
+    """An append-only log; :meth:`write` is what others are handed."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Audit:
         self._size = 0
         self._lost = 0
 
-    def __call__(self, event: str, **fields: Any) -> None:
+    def write(self, event: str, **fields: Any) -> None:
         """Write one line: ``time``, ``event`` and ``fields`` (``None`` left out). Never raises."""
         try:
-            self._write(self._line(event, fields))
+            self._append(self._line(event, fields))
         except Exception:
             if not self._lost:
                 logger.exception("The audit log %s cannot be written.", self._path)
@@ -87,7 +87,7 @@ class Audit:
     def _clean_other(self, value: Any) -> Any:
         return self._clean(str(value))
 
-    def _write(self, line: bytes) -> None:
+    def _append(self, line: bytes) -> None:
         if self._file is None:
             self._open()
         if self._size + len(line) > self._max_bytes and self._size:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -63,12 +64,17 @@ class LineFormatter(logging.Formatter):
 
 
 def configure(
-    level: str, stream: TextIO, *, secrets: Iterable[str] = (), is_json: bool | None = None
+    level: str,
+    stream: TextIO | None = None,
+    *,
+    secrets: Iterable[str] = (),
+    is_json: bool | None = None,
 ) -> None:
-    """Send everything to ``stream``; JSON unless it is a terminal, or as ``is_json`` says.
+    """Send everything to ``stream`` (stderr where none is given); JSON unless it is a terminal, or as ``is_json`` says.
 
     ``level`` is a name of the settings (``debug`` … ``error``). To be called once, at start.
     """
+    stream = stream or sys.stderr
     if is_json is None:
         is_json = not stream.isatty()
     handler = logging.StreamHandler(stream)

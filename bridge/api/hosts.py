@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from bridge.tokens import StartupError
+
 _HOST = re.compile(
     rb"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?))"
     rb"(?::(?P<port>[0-9]{1,5}))?"
@@ -48,7 +50,7 @@ class Hosts:
     """The names of this bridge: loopback, the address it is bound to, and the configured ones."""
 
     def __init__(self, bound: str, allowed: Iterable[str]) -> None:
-        """Raises ``ValueError`` for an entry of ``allowed`` that is no host name."""
+        """Raises :class:`StartupError` for an entry of ``allowed`` that is no host name."""
         names = set(_LOOPBACK_NAMES)
         self._is_wildcard = bound in _WILDCARDS
         if not self._is_wildcard:
@@ -56,7 +58,7 @@ class Hosts:
         for entry in allowed:
             host = parse_host(entry.encode("utf-8"))
             if host is None:
-                raise ValueError(f"server.allowed_hosts: {entry!r} is no host name")
+                raise StartupError(f"server.allowed_hosts: {entry!r} is no host name")
             names.add(host.name)
         self._names = frozenset(names)
 
@@ -74,12 +76,12 @@ class Origins:
     """Which ``Origin`` values may speak to the bridge."""
 
     def __init__(self, configured: Iterable[str]) -> None:
-        """Raises ``ValueError`` for ``*`` and for what is no ``scheme://host[:port]``."""
+        """Raises :class:`StartupError` for ``*`` and for what is no ``scheme://host[:port]``."""
         self.configured = frozenset(entry.encode("utf-8") for entry in configured)
         for origin in self.configured:
             scheme, separator, authority = origin.partition(b"://")
             if not separator or not scheme.isalpha() or parse_host(authority) is None:
-                raise ValueError(
+                raise StartupError(
                     f"server.cors_origins: {origin.decode()!r} is no origin like https://app.example"
                 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -42,7 +43,9 @@ class Buckets:
 class Rates:
     """All allowances the guard keeps; counts are per minute."""
 
-    def __init__(self, *, failed_logins: int, prompts: int, sessions: int, clock: Clock) -> None:
+    def __init__(
+        self, *, failed_logins: int, prompts: int, sessions: int, clock: Clock = time.monotonic
+    ) -> None:
         self.failed_logins = Buckets(failed_logins, clock)
         self.prompts = Buckets(prompts, clock)
         self.sessions = Buckets(sessions, clock)

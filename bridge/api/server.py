@@ -290,12 +290,24 @@ class BridgeServer(uvicorn.Server):
         self._on_stop = on_stop
         self._takes_signals = takes_signals
         self._stop_asked = anyio.Event()
+        self.listening = anyio.Event()
+        """Set once callers can connect."""
         self._closing: dict[Any, float] = {}
 
     @property
-    def port(self) -> int:
-        """The port it listens on, once it is ``started``."""
-        return int(self.servers[0].sockets[0].getsockname()[1])
+    def address(self) -> str:
+        """``http://host:port`` of the first socket it listens on, once it is :attr:`listening`."""
+        name = self.servers[0].sockets[0].getsockname()
+        if isinstance(name, str):
+            return f"unix:{name}"
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name[0], name[0])
+        return f"http://[{host}]:{name[1]}" if ":" in host else f"http://{host}:{name[1]}"
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self.listening.set()
 
     def stop(self) -> None:
         """What a signal does: wind up and end; asked again, end without winding up."""
