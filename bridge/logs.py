@@ -70,9 +70,9 @@ def configure(
     secrets: Iterable[str] = (),
     is_json: bool | None = None,
 ) -> None:
-    """Send everything to ``stream`` (stderr where none is given); JSON unless it is a terminal, or as ``is_json`` says.
+    """Send everything to ``stream`` (stderr where none is given).
 
-    ``level`` is a name of the settings (``debug`` … ``error``). To be called once, at start.
+    JSON unless that is a terminal, or as ``is_json`` says. ``level`` is a name of the settings (``debug`` … ``error``). To be called once, at start.
     """
     stream = stream or sys.stderr
     if is_json is None:

@@ -66,7 +66,7 @@ class Guard:
         rates: Rates,
         audit: Audit,
     ) -> None:
-        """Raises :class:`bridge.tokens.StartupError` for configured hosts or origins that are none."""
+        """Raises :class:`StartupError` for configured hosts or origins that are none."""
         self._app = app
         self._access = access
         self._tokens = tokens

@@ -48,6 +48,7 @@ class BridgeConfig(uvicorn.Config):
         super().__init__(app, **options)
         self.header_timeout_s = settings.server.header_timeout_s
         self.body_timeout_s = settings.server.body_timeout_s
+        self.linger_s = min(_LINGER_S, self.body_timeout_s)
         self.max_connections = settings.server.max_connections
         self.listen_fd: int | None = None
 
@@ -131,8 +132,8 @@ class BridgeProtocol(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Hand the connection over; its pings keep watch from here on."""
-        self._stop_timer()
-        self.server_state.idle.pop(self, None)
+        self._is_deaf = True
+        self._forget()
         super().handle_websocket_upgrade(event)
 
     def send_400_response(self, msg: str) -> None:
@@ -169,7 +170,7 @@ class BridgeProtocol(H11Protocol):
             return
         theirs, ours = self.conn.their_state, self.conn.our_state
         if theirs is h11.SEND_BODY and ours is h11.DONE:
-            self._set_deadline(_LINGER_S, is_fixed=True)
+            self._set_deadline(self.config.linger_s, is_fixed=True)
         elif theirs is h11.SEND_BODY:
             self.server_state.idle.pop(self, None)
             self._is_excused = self._is_our_turn()
@@ -192,10 +193,13 @@ class BridgeProtocol(H11Protocol):
         return self.flow.read_paused or self.cycle.waiting_for_100_continue
 
     def _set_deadline(self, seconds: float, *, is_fixed: bool = False) -> None:
-        """Move the deadline. The timer stays where it is and is only moved when it fires."""
+        """Move the deadline. A later one leaves the timer where it is until it fires."""
         if is_fixed and self._deadline is not None:
             return
         self._deadline = self.loop.time() + seconds
+        if self._timer is not None and self._timer.when() > self._deadline:
+            self._timer.cancel()
+            self._timer = None
         if self._timer is None:
             self._timer = self.loop.call_at(self._deadline, self._on_timer)
 
@@ -266,7 +270,7 @@ class BridgeProtocol(H11Protocol):
         self.flow.resume_reading()
         self.transport.write_eof()
         self._stop_timer()
-        self._set_deadline(_LINGER_S)
+        self._set_deadline(self.config.linger_s)
 
 
 class BridgeServer(uvicorn.Server):
