@@ -48,16 +48,14 @@ class Database:
         self._depth = 0
         self._is_doomed = False
         try:
-            self._connection = _open(path)
+            self._connection = _open(path, max_pages)
         except sqlite3.DatabaseError as error:
             if _is_full(error):
                 raise _no_room() from error
             if not _is_damage(error):
                 raise
             self.damaged = str(_move_aside(path))
-            self._connection = _open(path)
-        if max_pages is not None:
-            self._connection.execute(f"PRAGMA max_page_count = {max_pages:d}")
+            self._connection = _open(path, max_pages)
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and let go of it. May be repeated."""
@@ -121,7 +119,7 @@ class Database:
         self.write("COMMIT")
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path, max_pages: int | None) -> sqlite3.Connection:
     # SQLite gives its -wal and -shm the mode of the file itself, so no umask is needed.
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -132,6 +130,8 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        if max_pages is not None:
+            connection.execute(f"PRAGMA max_page_count = {max_pages:d}")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
