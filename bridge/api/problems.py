@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 
@@ -203,8 +203,13 @@ async def on_exception(request: Request, error: Exception) -> Response:
     return respond(request.scope, internal_error())
 
 
-HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+async def on_disconnect(request: Request, error: Exception) -> None:
+    """Starlette's handler for a caller that left while its body was read: nobody to answer."""
+
+
+HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Any]]] = {
     BridgeError: on_bridge_error,
+    ClientDisconnect: on_disconnect,
     HTTPException: on_http_exception,
     Exception: on_exception,
 }

@@ -72,8 +72,7 @@ def fold_update(view: View, update: Any) -> tuple[View, View]:
         case "plan" if isinstance(entries := update.get("entries"), list):
             return {"plan": entries}, {}
         case "usage_update":
-            usage = {name: value for name, value in update.items() if name != "sessionUpdate"}
-            return {"usage": usage}, {}
+            return {"usage": update}, {}
         case "session_info_update" if isinstance(title := update.get("title"), str):
             return {"title": title}, {}
         case _:

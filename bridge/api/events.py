@@ -1,0 +1,184 @@
+"""Event streams and pages, of one session and over all that a caller sees."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bridge.api import reading
+from bridge.api.context import Context, context_of
+from bridge.api.problems import MalformedRequest
+from bridge.api.stream import EventStream, Source, follow
+from bridge.errors import CallerError, CapacityError
+from bridge.log.cursor import SessionCursor
+from bridge.log.forms import Form, belongs_to, ends
+from bridge.log.multiplex import BridgeCursor
+from bridge.log.session_log import SessionLog
+from bridge.principal import Principal
+
+MAX_EVENTS: Final = 1000
+_DEFAULT_EVENTS: Final = 100
+
+
+async def of_session(request: Request) -> Response:
+    """GET /v1/sessions/{sessionId}/events"""
+    context = context_of(request)
+    principal = reading.principal_of(request)
+    session_id = request.path_params["sessionId"]
+    context.running.queries.check_present(principal, session_id)
+    log = context.running.services.store.log(session_id)
+    after = _position(request, log.last_seq)
+    if _wants_stream(request):
+        if log.is_closed and after is not None and after == log.last_seq:
+            return Response(status_code=204)
+        cursor = SessionCursor(log, after=after, form=_form(request))
+        return _stream(context, principal, _session_source(context, principal, log, cursor))
+    cursor = SessionCursor(log, after=after, form=_form(request))
+    return await _page(request, cursor, log)
+
+
+async def of_all(request: Request) -> Response:
+    """GET /v1/events"""
+    context = context_of(request)
+    principal = reading.principal_of(request)
+    queries, store = context.running.queries, context.running.services.store
+    named = request.query_params.get("sessions")
+    only = None if named is None else frozenset(named.split(","))
+
+    def sees(session_id: str) -> bool:
+        return (only is None or session_id in only) and queries.sees(principal, session_id)
+
+    def sessions_after(last_id: int) -> list[str]:
+        found = queries.sessions_after(principal, last_id)
+        return [each for each in found if only is None or each in only]
+
+    after = _position(request, store.last_id)
+    cursor = BridgeCursor(
+        store,
+        after_id=store.last_id if after is None else after,
+        sees=sees,
+        sessions_after=sessions_after,
+        form=_form(request),
+    )
+    if not _wants_stream(request):
+        return await _page(request, cursor, store)
+    source = Source(
+        cursor,
+        lambda: store.changed,
+        is_allowed=lambda: context.is_live(principal),
+        recheck_s=_RECHECK_S,
+    )
+    return _stream(context, principal, source)
+
+
+def turn_stream(request: Request, shown: dict[str, Any]) -> Response:
+    """POST …/prompt as a stream: the turn's events and the session's, to the turn's end."""
+    context = context_of(request)
+    principal = reading.principal_of(request)
+    log = context.running.services.store.log(shown["sessionId"])
+    turn_id = shown["turnId"]
+    cursor = SessionCursor(
+        log, after=shown["afterSeq"], form=Form(keep=belongs_to(turn_id), until=ends(turn_id))
+    )
+    headers = {"Location": f"/v1/sessions/{shown['sessionId']}/turns/{turn_id}"}
+    source = _session_source(context, principal, log, cursor)
+    return _stream(context, principal, source, headers)
+
+
+_RECHECK_S: Final = 1.0
+
+
+def _session_source(
+    context: Context, principal: Principal, log: SessionLog, cursor: SessionCursor
+) -> Source:
+    return Source(
+        cursor,
+        lambda: log.changed,
+        is_over=lambda: log.is_closed or cursor.is_finished,
+        is_allowed=lambda: context.is_live(principal),
+        recheck_s=_RECHECK_S,
+    )
+
+
+def _stream(
+    context: Context,
+    principal: Principal,
+    source: Source,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """A stream counted against its token's allowance while it lasts."""
+    key = principal.token_id or principal.token_name
+    open_streams = context.streams.get(key, 0)
+    if open_streams >= context.settings.limits.streams_per_token:
+        raise CapacityError(
+            "rate-limited", "This token has too many open streams.", retry_after_s=5
+        )
+
+    async def counted() -> AsyncIterator[bytes]:
+        context.streams[key] = context.streams.get(key, 0) + 1
+        try:
+            async for piece in follow(source, context.streams_end):
+                yield piece
+        finally:
+            left = context.streams[key] - 1
+            if left:
+                context.streams[key] = left
+            else:
+                del context.streams[key]
+
+    return EventStream(counted(), headers=headers)
+
+
+async def _page(request: Request, cursor: Any, log: Any) -> Response:
+    """A page of events; with ``wait`` it is held until there is one."""
+    limit = reading.limit_of(request, default=_DEFAULT_EVENTS, maximum=MAX_EVENTS)
+    wait_s = min(
+        float(reading.number(request.query_params.get("wait"), "wait") or 0), reading.MAX_WAIT_S
+    )
+    context = context_of(request)
+    page = cursor.page(limit)
+    with anyio.move_on_after(wait_s):
+        while wait_s and not page.events and not context.streams_end.is_set():
+            signal = log.changed
+            page = cursor.page(limit)
+            if page.events or getattr(log, "is_closed", False):
+                break
+            await signal.wait()
+    body = b'{"events":[%s],"nextAfter":%d,"more":%s}' % (
+        b",".join(page.events),
+        page.next_after,
+        b"true" if page.more else b"false",
+    )
+    return Response(body, media_type="application/json")
+
+
+def _wants_stream(request: Request) -> bool:
+    named = request.query_params.get("format")
+    if named is None:
+        return reading.accepts(request, "text/event-stream")
+    if named not in ("sse", "json"):
+        raise MalformedRequest("format is sse or json.")
+    return named == "sse"
+
+
+def _position(request: Request, latest: int) -> int | None:
+    """``Last-Event-ID``, else ``?after=``, else ``None``: from the first one kept."""
+    last_event_id = request.headers.get("last-event-id")
+    if last_event_id is not None:
+        return reading.number(last_event_id, "Last-Event-ID")
+    after = request.query_params.get("after")
+    return latest if after == "latest" else reading.number(after, "after")
+
+
+def _form(request: Request) -> Form:
+    types = request.query_params.get("types")
+    patterns = None
+    if types is not None:
+        patterns = tuple(each.strip() for each in types.split(",") if each.strip())
+        if not patterns or len(patterns) > 64:
+            raise CallerError("invalid-request", "types names 1 to 64 event types.")
+    return Form(named=reading.flag(request.query_params.get("named"), True), types=patterns)

@@ -1,0 +1,178 @@
+"""The OpenAPI 3.1 document, made from the table of operations. Served and committed as it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from pydantic.json_schema import models_json_schema
+
+from bridge.api.event_shapes import EVENTS
+from bridge.api.operations import OPERATIONS, Operation
+from bridge.api.problems import KINDS, MEDIA_TYPE
+from bridge.api.shapes import SCHEMAS, ref
+from bridge.errors import Code
+
+_ANY: Final[tuple[Code, ...]] = ("host-not-allowed", "origin-not-allowed", "internal-error")
+_WITH_TOKEN: Final[tuple[Code, ...]] = ("unauthorized", "forbidden", "rate-limited")
+_WITH_BODY: Final[tuple[Code, ...]] = ("body-too-large", "unsupported-media-type")
+
+_QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "limit": ({"type": "integer", "minimum": 1}, "Most items; clamped to the maximum."),
+    "cursor": ({"type": "string"}, "Where the page before ended: its nextCursor."),
+    "after": (
+        {"type": "string", "pattern": "^([0-9]{1,19}|latest)$"},
+        "The position after which events begin, or `latest`.",
+    ),
+    "before": (
+        {"type": "string", "pattern": "^[0-9]{1,19}$"},
+        "Only turns that began before this position.",
+    ),
+    "wait": (
+        {"type": "string", "pattern": "^[0-9]{1,19}$"},
+        "Seconds to wait for a first event (clamped to 50).",
+    ),
+    "types": ({"type": "string"}, "Event types, separated by commas; `bridge/*` takes all."),
+    "named": ({"type": "string", "enum": ["true", "false", "1", "0"]}, "Whether to send `event:`."),
+    "format": ({"type": "string", "enum": ["sse", "json"]}, "Overrides the Accept header."),
+    "sessions": ({"type": "string"}, "Only these sessions, separated by commas."),
+    "status": ({"type": "string"}, "Only those with this status."),
+    "agent": ({"type": "string"}, "Only those with this agent."),
+    "q": ({"type": "string"}, "Part of the title or the folder, in any case."),
+    "purge": (
+        {"type": "string", "enum": ["true", "false", "1", "0"]},
+        "Remove the log as well.",
+    ),
+    "path": ({"type": "string"}, "A path."),
+    "cwd": ({"type": "string"}, "Only conversations of this folder."),
+}
+_HEADERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "Idempotency-Key": (
+        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+        "Makes a repeat of this request harmless for 24 hours.",
+    ),
+    "Prefer": ({"type": "string"}, "`wait=SECONDS` or `respond-async` (RFC 7240)."),
+    "Last-Event-ID": (
+        {"type": "string", "pattern": "^[0-9]{1,19}$"},
+        "The position of the last event that arrived.",
+    ),
+}
+_MEDIA: Final = {
+    "binary": ("application/octet-stream", {"type": "string", "format": "binary"}),
+    "text": ("text/plain", {"type": "string"}),
+    "html": ("text/html", {"type": "string"}),
+    "object": ("application/json", {"type": "object"}),
+}
+
+
+def document(version: str) -> dict[str, Any]:
+    """The whole document."""
+    bodies = [each.body for each in OPERATIONS if each.body is not None]
+    _, made = models_json_schema(
+        [(body, "validation") for body in dict.fromkeys(bodies)],
+        ref_template="#/components/schemas/{model}",
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for each in OPERATIONS:
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "cursor-acp-bridge",
+            "version": version,
+            "description": "Coding agents that speak ACP, behind HTTP and Server-Sent Events.",
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"bearer": []}],
+        "tags": [{"name": name} for name in dict.fromkeys(each.tag for each in OPERATIONS)],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "schemas": SCHEMAS | EVENTS | made["$defs"],
+        },
+    }
+
+
+def text(version: str) -> str:
+    """The document as it is committed: indented, with a final newline."""
+    return json.dumps(document(version), indent=2, ensure_ascii=False) + "\n"
+
+
+def _operation(each: Operation) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "operationId": each.name,
+        "summary": each.summary,
+        "tags": [each.tag],
+        "x-required-scope": each.access.scope,
+        "parameters": _parameters(each),
+        "responses": _responses(each),
+    }
+    if each.notes:
+        shown["description"] = each.notes
+    if each.access.is_public:
+        shown["security"] = []
+    if each.body is not None:
+        schema = ref(each.body.__name__)
+        shown["requestBody"] = {
+            "required": not each.is_body_optional,
+            "content": {"application/json": {"schema": schema}},
+        }
+    return shown
+
+
+def _parameters(each: Operation) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
+        for part in each.path.split("/")
+        if part.startswith("{")
+    ]
+    for where, names, known in (("query", each.query, _QUERY), ("header", each.headers, _HEADERS)):
+        for name in names:
+            schema, about = known[name]
+            found.append({"name": name, "in": where, "description": about, "schema": schema})
+    return found
+
+
+def _responses(each: Operation) -> dict[str, Any]:
+    responses: dict[str, Any] = {
+        str(status): _answer(each, status, name) for status, name in each.answers.items()
+    }
+    for status, codes in _problems(each).items():
+        known = responses.get(status)
+        content = {MEDIA_TYPE: {"schema": ref("Problem")}}
+        if known is not None:
+            known.setdefault("content", {}).update(content)
+        else:
+            listed = ", ".join(f"`{code}`" for code in codes)
+            responses[status] = {"description": f"Problem: {listed}", "content": content}
+    return responses
+
+
+def _problems(each: Operation) -> dict[str, list[Code]]:
+    codes: list[Code] = [*each.problems, *_ANY]
+    if not each.access.is_public:
+        codes += _WITH_TOKEN
+    if each.body is not None:
+        codes += _WITH_BODY
+    if each.body is not None or each.query or each.headers:
+        codes.append("invalid-request")
+    by_status: dict[str, list[Code]] = {"400": ["invalid-request"]}
+    for code in dict.fromkeys(codes):
+        by_status.setdefault(str(KINDS[code].status), []).append(code)
+    return dict(sorted(by_status.items()))
+
+
+def _answer(each: Operation, status: int, name: str) -> dict[str, Any]:
+    shown: dict[str, Any] = {"description": each.summary}
+    if name in _MEDIA:
+        media, schema = _MEDIA[name]
+        shown["content"] = {media: {"schema": schema}}
+    elif name:
+        shown["content"] = {"application/json": {"schema": ref(name)}}
+    if each.is_stream and status == 200:
+        shown["content"]["text/event-stream"] = {
+            "schema": {"type": "string"},
+            "x-event-schemas": ref("AnyEvent"),
+        }
+    return shown

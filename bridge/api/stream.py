@@ -1,0 +1,129 @@
+"""Event streams: one cursor per subscriber, sent in slices, with a heartbeat between events.
+
+The only module that imports sse-starlette. Its ping can land inside an event that is sent in
+slices, so it is off and the heartbeat is ours; its send time-out drops readers that have frozen;
+its chunk logger would write every event at debug level.
+
+The loop: take the change signal, send everything after the cursor, wait on the signal. Nothing
+can slip between, a slow reader costs its own lag, and every round yields to the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, Protocol
+
+import anyio
+import anyio.lowlevel
+from sse_starlette.sse import EventSourceResponse
+from starlette.background import BackgroundTask
+
+logging.getLogger("sse_starlette").setLevel(logging.WARNING)
+
+HEARTBEAT_S: Final = 15.0
+SEND_TIMEOUT_S: Final = 30
+SLICE_BYTES: Final = 65536
+
+_HEARTBEAT: Final = b": \n\n"
+
+
+class Signal(Protocol):
+    """Set when something has been appended."""
+
+    async def wait(self) -> Any:
+        """Until then."""
+
+
+class Cursor(Protocol):
+    """A subscriber's place in a log."""
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything committed has been taken."""
+
+    def preamble(self) -> bytes:
+        """What a stream begins with."""
+
+    def take(self, max_bytes: int = ...) -> bytes:
+        """The next piece of SSE text; empty when nothing is left."""
+
+
+class Source:
+    """What a stream follows: a cursor, the signal of its log, and how it can end."""
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        changed: Callable[[], Signal],
+        *,
+        is_over: Callable[[], bool] = lambda: False,
+        is_allowed: Callable[[], bool] = lambda: True,
+        recheck_s: float = HEARTBEAT_S,
+    ) -> None:
+        self.cursor = cursor
+        self.changed = changed
+        self.is_over = is_over
+        self.is_allowed = is_allowed
+        self.recheck_s = recheck_s
+
+
+async def follow(source: Source, ended: anyio.Event) -> AsyncIterator[bytes]:
+    """SSE text for ever, or until the source is over, forbidden, or ``ended`` is set."""
+    cursor = source.cursor
+    yield cursor.preamble()
+    quiet_s = 0.0
+    while not ended.is_set() and source.is_allowed():
+        signal = source.changed()
+        is_over = source.is_over()
+        if piece := cursor.take(SLICE_BYTES * 4):
+            quiet_s = 0.0
+            yield piece
+            await anyio.lowlevel.checkpoint()
+            continue
+        if not cursor.is_at_end:
+            await anyio.lowlevel.checkpoint()
+            continue
+        if is_over:
+            return
+        if await _changed_within(signal, ended, source.recheck_s):
+            continue
+        quiet_s += source.recheck_s
+        if quiet_s >= HEARTBEAT_S:
+            quiet_s = 0.0
+            yield _HEARTBEAT
+
+
+async def _changed_within(signal: Signal, ended: anyio.Event, limit_s: float) -> bool:
+    """Whether something came in time. The end of all streams also counts."""
+    if ended.is_set():
+        return True
+    with anyio.move_on_after(limit_s):
+        await signal.wait()
+        return True
+    return False
+
+
+class EventStream(EventSourceResponse):
+    """The response of a stream; its bytes are final, nothing is encoded here."""
+
+    def __init__(
+        self,
+        content: AsyncIterator[bytes],
+        *,
+        headers: dict[str, str] | None = None,
+        background: BackgroundTask | None = None,
+    ) -> None:
+        super().__init__(
+            content,
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})},
+            background=background,
+            ping=0,
+            sep="\n",
+            send_timeout=SEND_TIMEOUT_S,
+        )
+
+    @staticmethod
+    async def _listen_for_exit_signal() -> None:
+        """The library's own drain is off: it would end streams before the turns they show."""
+        await anyio.sleep_forever()

@@ -1,0 +1,99 @@
+"""The application: guard outside, routes inside, the runtime for as long as it is served."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version as installed_version
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from bridge.api import openapi, operations, pages, problems
+from bridge.api.access import resolver
+from bridge.api.context import Context
+from bridge.api.guard import Guard
+from bridge.api.rates import Rates
+from bridge.config import Settings
+from bridge.principal import Principal
+from bridge.runtime.runtime import open_runtime
+from bridge.runtime.services import Audit, no_audit
+from bridge.runtime.spawn import Spawner
+from bridge.tokens import NO_AUTH, TokenStore
+
+VERSION = installed_version("cursor-acp-bridge")
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """``asgi`` is what is served; ``context`` is how the server ends streams and drains."""
+
+    asgi: ASGIApp
+    context: Context
+
+    async def drain(self) -> None:
+        """End turns within the grace time, then streams; new work is refused meanwhile."""
+        if self.context.runtime is not None:
+            await self.context.runtime.drain()
+        self.context.streams_end.set()
+
+
+def build(
+    settings: Settings,
+    tokens: TokenStore,
+    *,
+    spawn: Spawner,
+    state_tag: str,
+    audit: Audit = no_audit,
+    clock: Callable[[], float] = time.time,
+) -> Application:
+    """The application with these settings. Nothing runs before its lifespan begins."""
+
+    def is_live(principal: Principal) -> bool:
+        return principal is NO_AUTH or tokens.is_live(principal.token_id)
+
+    context = Context(settings=settings, version=VERSION, is_live=is_live)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        del app
+        async with open_runtime(
+            settings,
+            spawn=spawn,
+            state_tag=state_tag,
+            version=VERSION,
+            clock=clock,
+            audit=audit,
+            describe=problems.as_json,
+        ) as runtime:
+            context.runtime = runtime
+            try:
+                yield
+            finally:
+                context.streams_end.set()
+                context.runtime = None
+
+    routes = operations.routes()
+    app = Starlette(routes=routes, exception_handlers=problems.HANDLERS, lifespan=lifespan)
+    document: dict[str, Any] = openapi.document(VERSION)
+    app.state.context = context
+    app.state.openapi = json.dumps(document)
+    app.state.docs = pages.docs(document)
+    guarded = Guard(
+        app,
+        settings=settings,
+        access=resolver(routes),
+        tokens=tokens,
+        rates=Rates(
+            failed_logins=settings.limits.failed_logins_per_minute,
+            prompts=settings.limits.prompts_per_minute,
+            sessions=settings.limits.sessions_per_minute,
+            clock=time.monotonic,
+        ),
+        audit=audit,
+    )
+    return Application(guarded, context)

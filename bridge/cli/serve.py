@@ -1,0 +1,181 @@
+"""``cursor-bridge serve``: check, lock, say where, serve, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+from pydantic import ValidationError
+
+from bridge import app, logs
+from bridge.api.server import BridgeServer, make_config
+from bridge.app import Application
+from bridge.audit import AuditLog
+from bridge.config import Agent, Settings, load
+from bridge.exposure import check_exposure
+from bridge.runtime import linux
+from bridge.runtime.find import find_cursor
+from bridge.runtime.spawn import LocalSpawner, death_signal_prefix
+from bridge.state import StateDir
+from bridge.tokens import StartupError, TokenStore
+
+DEMO = "demo"
+
+
+@click.command()
+@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--host", help="Address to listen on (default 127.0.0.1).")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port (default 8765, 0: any).")
+@click.option("--agent", help="The agent of sessions that name none.")
+@click.option("--root", "roots", multiple=True, type=click.Path(path_type=Path))
+@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--no-auth", is_flag=True, help="Take anybody (loopback addresses only).")
+def serve(
+    config: Path | None,
+    host: str | None,
+    port: int | None,
+    agent: str | None,
+    roots: tuple[Path, ...],
+    state_dir: Path | None,
+    no_auth: bool,
+) -> None:
+    """Serve the agents of this box over HTTP."""
+    try:
+        settings = read_settings(
+            config,
+            host=host,
+            port=port,
+            agent=agent,
+            roots=roots,
+            state_dir=state_dir,
+            no_auth=no_auth,
+        )
+        check_exposure(settings)
+        run(settings)
+    except StartupError as error:
+        click.echo(f"cursor-bridge: {error}", err=True)
+        sys.exit(2)
+
+
+def read_settings(
+    config: Path | None,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    agent: str | None = None,
+    roots: tuple[Path, ...] = (),
+    state_dir: Path | None = None,
+    no_auth: bool = False,
+) -> Settings:
+    """The settings of this command line. Raises :class:`StartupError` for what does not fit."""
+    given: dict[str, Any] = {}
+    server = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    if server:
+        given["server"] = server
+    if roots:
+        given["roots"] = tuple(str(root) for root in roots)
+    if state_dir is not None:
+        given["storage"] = {"state_dir": state_dir}
+    if agent is not None:
+        given["default_agent"] = agent
+    if no_auth:
+        given["no_auth"] = True
+    try:
+        settings = load(config, **given)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise StartupError(f"The configuration cannot be read: {error}") from error
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
+        )
+        raise StartupError(f"The configuration does not fit: {faults}") from None
+    return with_agents(settings)
+
+
+def with_agents(settings: Settings) -> Settings:
+    """The demo agent, where it is asked for or nothing else is there; and a first root."""
+    agents = dict(settings.agents)
+    default = settings.default_agent
+    if default and default != DEMO and default not in agents:
+        raise StartupError(f"There is no agent {default!r} in the configuration.")
+    if not default and set(agents) == {"cursor"} and not agents["cursor"].command:
+        default = "cursor" if find_cursor() else DEMO
+    if default == DEMO and DEMO not in agents:
+        command = (sys.executable, "-m", "bridge.demo")
+        agents[DEMO] = Agent(
+            command=command,
+            dialect="cursor",
+            title="Demo agent",
+            auth_method="cursor_login",
+            default_model="default[]",
+        )
+    roots = settings.roots or (Path.cwd(),)
+    return settings.model_copy(update={"agents": agents, "default_agent": default, "roots": roots})
+
+
+def run(settings: Settings) -> None:
+    """Serve until stopped."""
+    os.umask(0o077)
+    logs.configure(settings.log_level)
+    state = StateDir(settings.state_dir)
+    try:
+        if not settings.dumpable:
+            linux.set_dumpable(False)
+        linux.set_child_subreaper(True)
+        fixed = settings.token.get_secret_value() if settings.token else None
+        tokens = TokenStore(state.path / "tokens.json", time.time, fixed=fixed)
+        check_exposure(settings, tokens)
+        first = None if settings.no_auth else tokens.ensure_first()
+        application = app.build(
+            settings,
+            tokens,
+            spawn=LocalSpawner(death_signal_prefix()),
+            state_tag=state.tag,
+            audit=AuditLog(state.path / "audit.jsonl", time.time).write,
+        )
+        server = AnnouncingServer(settings, first, application)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(server.serve())
+    finally:
+        state.close()
+
+
+class AnnouncingServer(BridgeServer):
+    """The server, saying where it is once it listens."""
+
+    def __init__(self, settings: Settings, first: str | None, application: Application) -> None:
+        super().__init__(make_config(application.asgi, settings), on_stop=application.drain)
+        self._settings = settings
+        self._first = first
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        """Listen, then say so. The first line of all names the demo agent if it is used."""
+        await super().startup(sockets)
+        if not self.started:
+            return
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        for line in _announcement(self._settings, address, self._first):
+            click.echo(line)
+        sys.stdout.flush()
+
+
+def _announcement(settings: Settings, address: str, first: str | None) -> list[str]:
+    lines = []
+    if settings.default_agent == DEMO:
+        lines.append("Serving the demo agent (--agent chooses another).")
+    if first is not None:
+        lines.append(f"Open {address}/#token={first}")
+        lines.append("This token is shown once; `cursor-bridge token create` makes others.")
+    elif settings.no_auth:
+        lines.append(f"Open {address}/ (no token is asked for)")
+    else:
+        lines.append(f"Listening on {address} (`cursor-bridge token create` makes tokens)")
+    return lines

@@ -1,0 +1,241 @@
+"""The store: where entries are committed, and from where everything is read.
+
+Owns the session logs, the global ids, the shared tail and the reserve for a full disk. Rules:
+
+* ``append`` is synchronous and its one write is the commit point; what it could not write whole
+  is cut off again, and nothing of it was ever shown;
+* ids go up over all sessions, positions go up by one in each;
+* subscribers read from the shared tail where they can and from the files where they must;
+* a descriptor is kept only for sessions that are being written, and only for so many of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+from weakref import WeakValueDictionary
+
+import anyio
+from anyio import to_thread
+
+from bridge.clock import rfc3339
+from bridge.errors import StorageError
+from bridge.log.entry import Draft, encode_frames
+from bridge.log.files import Files
+from bridge.log.record import Record, pack
+from bridge.log.reserve import Reserve
+from bridge.log.session_log import SessionLog
+from bridge.log.tail import Tail
+
+logger = logging.getLogger(__name__)
+
+LARGE_BYTES: Final = 128 * 1024
+"""An entry of this size gets a record of its own, so that it can be sent in slices."""
+MAX_OPEN: Final = 128
+SYNC_EVERY_S: Final = 0.5
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Store:
+    """All session logs below one folder."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        segment_bytes: int,
+        reserve_bytes: int = 0,
+        tail_bytes: int = 8 * 1024 * 1024,
+        clock: Callable[[], float],
+        files: Files | None = None,
+    ) -> None:
+        """Raises ``OSError`` where the folder cannot be made."""
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.root = root
+        self.last_id = 0
+        self.is_full = False
+        self.changed = anyio.Event()
+        self.tail = Tail(tail_bytes)
+        self._files = files or Files()
+        self._segment_bytes = segment_bytes
+        self._clock = clock
+        self._reserve = Reserve(root / "reserve", reserve_bytes, self._files)
+        self._logs: WeakValueDictionary[str, SessionLog] = WeakValueDictionary()
+        self._open: OrderedDict[str, SessionLog] = OrderedDict()
+        self._dirty: dict[str, SessionLog] = {}
+
+    def __repr__(self) -> str:
+        return f"<Store last_id={self.last_id} open={len(self._open)} full={self.is_full}>"
+
+    def start_ids(self, last_id: int) -> None:
+        """Ids go on after ``last_id``, the last one that was ever used."""
+        self.last_id = max(self.last_id, last_id)
+
+    def log(self, session_id: str) -> SessionLog:
+        """The log of a session; an empty one where there is none yet."""
+        log = self._logs.get(session_id)
+        if log is None:
+            log = SessionLog(session_id, self.root / session_id, self._files)
+            self._logs[session_id] = log
+        return log
+
+    def append(
+        self,
+        session_id: str,
+        drafts: Sequence[Draft],
+        *,
+        meta: bytes = b"",
+        is_essential: bool = False,
+    ) -> Record:
+        """Commit entries; returns the last record they went into.
+
+        Raises ``storage-full`` and then has written nothing. ``is_essential``: the end of what
+        runs may use the reserve.
+        """
+        log = self._writable(session_id)
+        records = self._records(log, drafts, meta)
+        pieces = [piece for record in records for piece in pack(record)]
+        self._write(log, records, pieces, is_essential)
+        self.last_id = records[-1].last_id
+        self._dirty[session_id] = log
+        for record in records:
+            self.tail.add(record, log.recent)
+        log.wake()
+        self.changed.set()
+        self.changed = anyio.Event()
+        return records[-1]
+
+    def recover(self) -> bool:
+        """After a full disk: whether there is room again, the reserve included."""
+        if self.is_full and self._reserve.restore():
+            self.is_full = False
+        return not self.is_full
+
+    def sessions(self) -> list[str]:
+        """The sessions that have a folder."""
+        with os.scandir(self.root) as found:
+            return [each.name for each in found if each.is_dir(follow_symlinks=False)]
+
+    def evict(self, session_id: str, *, before: float | None, max_bytes: int | None) -> bool:
+        """Unlink the oldest segments: last written before a time, or beyond a size in bytes.
+
+        The segment that is being written stays. Returns whether anything went.
+        """
+        return self.log(session_id).evict(
+            before=before, max_bytes=max_bytes, is_writing=session_id in self._open
+        )
+
+    def purge(self, session_id: str) -> None:
+        """Remove a session's log altogether."""
+        self.release(session_id)
+        log = self._logs.pop(session_id, None)
+        if log is not None:
+            log.close()
+        shutil.rmtree(self.root / session_id, ignore_errors=True)
+
+    def release(self, session_id: str) -> None:
+        """Nothing will be written for a while: give the descriptor back."""
+        log = self._open.pop(session_id, None)
+        if log is not None:
+            self._sync_now(log)
+            log.release()
+
+    def close(self) -> None:
+        """Sync and close everything."""
+        for session_id in list(self._open):
+            self.release(session_id)
+
+    async def sync_forever(self) -> NoReturn:
+        """Put to disk what was written, within a second, off the loop."""
+        while True:
+            await anyio.sleep(SYNC_EVERY_S)
+            dirty, self._dirty = self._dirty, {}
+            fds = [fd for log in dirty.values() if (fd := log.duplicate()) is not None]
+            if fds:
+                await to_thread.run_sync(_sync_all, fds)
+
+    def _sync_now(self, log: SessionLog) -> None:
+        if self._dirty.pop(log.session_id, None) is not None:
+            fd = log.duplicate()
+            if fd is not None:
+                _sync_all([fd])
+
+    def _writable(self, session_id: str) -> SessionLog:
+        log = self._open.get(session_id)
+        if log is None:
+            log = self.log(session_id)
+            while len(self._open) >= MAX_OPEN:
+                self.release(next(iter(self._open)))
+            self._open[session_id] = log
+        else:
+            self._open.move_to_end(session_id)
+        return log
+
+    def _records(self, log: SessionLog, drafts: Sequence[Draft], meta: bytes) -> list[Record]:
+        now = self._clock()
+        records: list[Record] = []
+        seq, number = log.last_seq + 1, self.last_id + 1
+        for group in _groups(drafts):
+            body = encode_frames(
+                group,
+                session_id=log.session_id,
+                time=rfc3339(now),
+                first_seq=seq,
+                first_id=number,
+            )
+            types = frozenset(draft.type for draft in group)
+            count = len(group)
+            records.append(Record(log.session_id, seq, number, count, now, types, meta, body))
+            meta = b""
+            seq += count
+            number += count
+        return records
+
+    def _write(
+        self, log: SessionLog, records: list[Record], pieces: list[bytes], is_essential: bool
+    ) -> None:
+        for is_last_try in (False, True):
+            try:
+                log.write(records, pieces, self._segment_bytes)
+            except OSError as error:
+                if error.errno in _FULL:
+                    self.is_full = True
+                if is_last_try or not (is_essential and self._reserve.release()):
+                    raise StorageError(
+                        "storage-full",
+                        f"The log cannot be written: {os.strerror(error.errno or 0)}.",
+                    ) from error
+            else:
+                return
+
+
+def _groups(drafts: Sequence[Draft]) -> list[Sequence[Draft]]:
+    """Large entries alone, the others together, in order."""
+    if all(len(draft.params) < LARGE_BYTES for draft in drafts):
+        return [drafts]
+    groups: list[list[Draft]] = [[]]
+    for draft in drafts:
+        if len(draft.params) >= LARGE_BYTES:
+            groups += [[draft], []]
+        else:
+            groups[-1].append(draft)
+    return [group for group in groups if group]
+
+
+def _sync_all(fds: list[int]) -> None:
+    for fd in fds:
+        try:
+            os.fdatasync(fd) if hasattr(os, "fdatasync") else os.fsync(fd)
+        except OSError:
+            logger.exception("a log could not be put to disk")
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(fd)

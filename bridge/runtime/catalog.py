@@ -1,0 +1,137 @@
+"""The agents of the configuration: what they are, whether they can be started, what they offer.
+
+Cursor is looked for once, before any session runs, because another call of its command line can
+end a running agent (tiann/hapi#832). What an agent can do is known only once a process has said
+it; until then it is shown as null.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio.to_thread
+
+from bridge.config import Agent, Settings
+from bridge.errors import AgentError
+from bridge.runtime.find import cursor_argv, find_cursor
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of one agent."""
+
+    agent: Agent
+    argv: tuple[str, ...] = ()
+    version: str | None = None
+    problem: str | None = None
+    hint: str | None = None
+    is_authenticated: bool | None = None
+    capabilities: dict[str, Any] | None = None
+    shown: dict[str, Any] = field(default_factory=dict)
+
+
+class Catalog:
+    """All configured agents by name."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._known = {name: Known(agent) for name, agent in settings.agents.items()}
+
+    async def look(self) -> None:
+        """Find every agent's program."""
+        for known in self._known.values():
+            await anyio.to_thread.run_sync(_locate, known)
+
+    @property
+    def default(self) -> str:
+        """The agent of a session that names none."""
+        named = self._settings.default_agent
+        if named:
+            return named
+        usable = (name for name, known in self._known.items() if known.argv)
+        return next(usable, next(iter(self._known)))
+
+    def names(self) -> list[str]:
+        """All names, in the order of the configuration."""
+        return list(self._known)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def argv(self, name: str) -> tuple[str, ...]:
+        """The command line to start it. Raises ``agent-unavailable``."""
+        known = self._known[name]
+        if not known.argv:
+            raise AgentError(
+                "agent-unavailable", known.problem or "It cannot be started.", hint=known.hint
+            )
+        return known.argv
+
+    def learn(self, name: str, initialized: dict[str, Any], view: dict[str, Any] | None) -> None:
+        """A live process has shown what it is; ``view`` is that of a session it opened."""
+        known = self._known[name]
+        known.capabilities = initialized.get("agentCapabilities") or {}
+        info = initialized.get("agentInfo")
+        if isinstance(info, dict) and isinstance(info.get("version"), str):
+            known.version = info["version"]
+        if view is not None:
+            known.is_authenticated = True
+            known.shown = {
+                "modes": view.get("mode") and view["mode"]["available"],
+                "models": view.get("model") and view["model"]["available"],
+                "configOptions": view.get("configOptions"),
+            }
+
+    def needs_login(self, name: str) -> None:
+        """The agent asked for a login."""
+        self._known[name].is_authenticated = False
+
+    def as_json(self, name: str) -> dict[str, Any]:
+        """The contract's Agent."""
+        known = self._known[name]
+        return {
+            "agentId": name,
+            "title": known.agent.title or name,
+            "dialect": known.agent.dialect,
+            "available": bool(known.argv),
+            "version": known.version,
+            "authenticated": known.is_authenticated,
+            "problem": known.problem,
+            "hint": known.hint,
+            "capabilities": known.capabilities,
+            "modes": known.shown.get("modes"),
+            "models": known.shown.get("models"),
+            "configOptions": known.shown.get("configOptions"),
+        }
+
+
+def _locate(known: Known) -> None:
+    agent = known.agent
+    if agent.dialect == "cursor" and len(agent.command) <= 1:
+        _locate_cursor(known, agent.command[0] if agent.command else "")
+        return
+    if not agent.command:
+        known.problem = "No command is configured for this agent."
+        known.hint = "Set `command` in its table of the configuration."
+        return
+    program = os.path.expanduser(agent.command[0])
+    path = agent.env.get("PATH")
+    if shutil.which(program, path=path.get_secret_value() if path else None) is None:
+        known.problem = f"{agent.command[0]} is not on this box, or not executable."
+        known.hint = "Install it, or mend `command` in its table of the configuration."
+        return
+    known.argv = (program, *agent.command[1:])
+
+
+def _locate_cursor(known: Known, configured: str) -> None:
+    found = find_cursor(configured)
+    if found is None:
+        known.problem = "Cursor's command line agent is not on this box."
+        known.hint = "Install Cursor's CLI, or set `command` in [agents.cursor]."
+        return
+    agent = known.agent
+    known.version = found.version
+    known.argv = cursor_argv(found.path, agent.root_flags, agent.endpoint, agent.insecure_tls)

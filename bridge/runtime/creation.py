@@ -1,0 +1,257 @@
+"""Making a session: checked, begun with the agent, then committed; or nothing at all.
+
+A session that is answered only after the handshake is provisional until then: it is in no list,
+its entries wait in memory, and a failure leaves nothing behind. With ``is_async`` and ``resume``
+it is committed first and its start is told as events.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.clock import rfc3339
+from bridge.errors import AgentError, BridgeError, CallerError
+from bridge.ids import new_id
+from bridge.log.rows import SessionRow
+from bridge.protocol import options, rules
+from bridge.protocol.projection import Projection
+from bridge.runtime import agent_options, lifecycle, rows
+from bridge.runtime.catalog import Catalog
+from bridge.runtime.commands import CreateSession
+from bridge.runtime.keys import Claim
+from bridge.runtime.registry import Registry
+from bridge.runtime.roots import Roots
+from bridge.runtime.services import Services
+from bridge.runtime.session import LiveSession
+
+
+class Creation:
+    """Carries out :class:`CreateSession`."""
+
+    def __init__(
+        self, services: Services, registry: Registry, catalog: Catalog, roots: Roots
+    ) -> None:
+        self._services = services
+        self._registry = registry
+        self._catalog = catalog
+        self._roots = roots
+
+    async def create(self, command: CreateSession, claim: Claim) -> LiveSession:
+        """A session of ``command``; the claim's key goes into the record that makes it.
+
+        Raises ``CallerError``, ``AgentError``, ``CapacityError``; then no session is left.
+        """
+        session = self._prepare(command)
+        self._registry.add(session)
+        try:
+            if command.resume is not None:
+                await self._take_up(session, command, claim)
+            elif command.is_async:
+                self._begin_later(session, command, claim)
+            else:
+                await self._begin(session, command)
+                self._accept(session, command, claim)
+        except BaseException:
+            self._registry.live.pop(session.session_id, None)
+            if session.link is not None:
+                await lifecycle.discard(session, session.link)
+            raise
+        return session
+
+    def _prepare(self, command: CreateSession) -> LiveSession:
+        principal = command.principal
+        agent = command.agent or self._catalog.default
+        if agent not in self._catalog or (
+            principal.agents is not None and agent not in principal.agents
+        ):
+            raise CallerError(
+                "agent-not-found",
+                f"There is no agent {agent!r}.",
+                available=[
+                    name
+                    for name in self._catalog.names()
+                    if principal.agents is None or name in principal.agents
+                ],
+            )
+        self._catalog.argv(agent)
+        cwd = self._roots.folder(principal, command.cwd)
+        extra = [self._roots.folder(principal, each) for each in command.additional_directories]
+        self._check_servers(command)
+        if command.resume is not None:
+            self._check_unused(command, agent)
+        permissions = self._permissions(command, agent)
+        now = rfc3339(self._services.clock())
+        view: dict[str, Any] = {
+            "sessionId": new_id("ses"),
+            "owner": principal.owner,
+            "agent": agent,
+            "agentSessionId": None,
+            "cwd": cwd,
+            "title": command.title,
+            "status": "starting",
+            "problem": None,
+            "createdAt": now,
+            "updatedAt": now,
+            "mode": None,
+            "model": None,
+            "configOptions": [],
+            "commands": None,
+            "plan": [],
+            "todos": [],
+            "usage": None,
+            "turn": None,
+            "queue": [],
+            "pendingRequests": [],
+            "permissions": permissions.as_json(),
+            "metadata": dict(command.metadata),
+            "capabilities": None,
+        }
+        private = {
+            "mcpServers": [dict(each) for each in command.mcp_servers],
+            "additionalDirectories": extra,
+            "meta": dict(command.meta) if command.meta else None,
+            "callerTitle": command.title,
+        }
+        return LiveSession(
+            self._services,
+            view["sessionId"],
+            projection=Projection(view),
+            private=private,
+            permissions=permissions,
+            is_provisional=True,
+        )
+
+    def _permissions(self, command: CreateSession, agent: str) -> rules.Permissions:
+        allow_always = self._services.settings.permissions.allow_always
+        if command.permissions is None:
+            configured = self._services.agent(agent).permissions or {"rules": []}
+            return rules.parse(configured, allow_always=allow_always)
+        parsed = rules.parse(dict(command.permissions), allow_always=allow_always)
+        check_allowing(command.principal.may("approve"), parsed)
+        return parsed
+
+    def _check_servers(self, command: CreateSession) -> None:
+        if self._services.settings.permissions.allow_mcp_stdio:
+            return
+        if any("command" in each for each in command.mcp_servers):
+            raise CallerError(
+                "forbidden",
+                "A stdio MCP server runs a command on the box, which is not permitted here.",
+                hint="The operator may set permissions.allow_mcp_stdio.",
+            )
+
+    def _check_unused(self, command: CreateSession, agent: str) -> None:
+        for row in self._services.tables.by_agent_session(agent, command.resume or ""):
+            if row.status in ("closed", "purged"):
+                continue
+            if command.principal.sees(row.owner, row.agent):
+                raise CallerError(
+                    "session-already-open",
+                    "This conversation is one of the bridge's sessions already.",
+                    sessionId=row.session_id,
+                )
+            raise CallerError("session-lost", "The agent has no such conversation for this owner.")
+
+    async def _begin(self, session: LiveSession, command: CreateSession) -> None:
+        """The handshake and what was asked for; the session stays provisional."""
+        async with session.lock:
+            session.is_starting = True
+            try:
+                result = await lifecycle.start(session, lifecycle.opening_new(session))
+                await self._settle(session, command, result)
+            except AgentError as error:
+                if error.code == "agent-auth-required":
+                    self._catalog.needs_login(session.agent)
+                raise
+            finally:
+                session.is_starting = False
+
+    async def _settle(
+        self, session: LiveSession, command: CreateSession, result: dict[str, Any]
+    ) -> None:
+        fresh = options.from_result(result)
+        assert session.link is not None
+        session.change(**fresh, capabilities=session.link.capabilities)
+        session.commit()
+        await agent_options.apply_defaults(session)
+        await agent_options.apply_choices(
+            session, mode=command.mode, model=command.model, config=dict(command.config)
+        )
+        view = session.projection.view
+        self._catalog.learn(session.agent, session.link.initialized, view)
+
+    def _accept(self, session: LiveSession, command: CreateSession, claim: Claim) -> None:
+        view = session.projection.view | {
+            "agentSessionId": session.agent_session_id,
+            "status": session.status,
+            "updatedAt": session.now,
+        }
+        if command.title:
+            view["title"] = command.title
+        self._services.tables.save_session(_first_row(view))
+        session.accept(view)
+        meta = claim.meta({"sessionId": session.session_id}) or {}
+        session.commit(meta | {"private": session.private})
+
+    async def _take_up(self, session: LiveSession, command: CreateSession, claim: Claim) -> None:
+        """Committed before the load, whose replay is logged; a load that fails closes it."""
+        session.is_starting = True
+        session.agent_session_id = command.resume
+        self._accept(session, command, claim)
+        try:
+            async with session.lock:
+                assert command.resume is not None
+                opening = lifecycle.opening_load(session, command.resume, "mark")
+                result = await lifecycle.start(session, opening)
+                await self._settle(session, command, result)
+        except BridgeError as error:
+            self._give_up(session, error)
+            raise
+        except BaseException:
+            self._give_up(session, AgentError("agent-error", "The start was given up."))
+            raise
+        self._started(session)
+
+    def _begin_later(self, session: LiveSession, command: CreateSession, claim: Claim) -> None:
+        session.is_starting = True
+        self._accept(session, command, claim)
+        self._services.tasks.start_soon(self._begin_behind, session, command)
+
+    async def _begin_behind(self, session: LiveSession, command: CreateSession) -> None:
+        try:
+            await self._begin(session, command)
+            self._started(session)
+        except BridgeError as error:
+            if session.link is not None:
+                await lifecycle.discard(session, session.link)
+            session.is_starting = False
+            session.problem = self._services.describe(error)
+            session.refresh()
+            session.commit()
+
+    def _started(self, session: LiveSession) -> None:
+        session.is_starting = False
+        session.idle_since = self._services.clock()
+        session.refresh()
+        session.commit()
+        if session.queue:
+            self._services.advance(session)
+
+    def _give_up(self, session: LiveSession, error: BridgeError) -> None:
+        session.is_starting = False
+        session.is_closed = True
+        session.problem = self._services.describe(error)
+        session.emit("bridge/session_deleted", {"purged": False})
+        session.commit()
+        session.log.is_closed = True
+
+
+def check_allowing(may_approve: bool, permissions: rules.Permissions) -> None:
+    """Rules that allow are an approval given ahead, so they need that scope."""
+    if permissions.is_allowing and not may_approve:
+        raise CallerError("forbidden", "Rules that allow need the scope 'approve' as well.")
+
+
+def _first_row(view: dict[str, Any]) -> SessionRow:
+    """The row that makes the log findable, written before its first entry."""
+    return rows.row_of(view, private={}, last_seq=0, last_id=0, is_open=True)

@@ -1,0 +1,269 @@
+"""The runtime: one door for every change, one set of tasks, one way to stop.
+
+``submit(command)`` carries out a command and returns what the contract shows for it. ``run`` owns
+all tasks; ``drain`` ends what runs within the grace time. Queries are in ``queries``; nothing here
+knows of HTTP.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, assert_never
+
+import anyio
+
+from bridge.config import Settings
+from bridge.errors import CallerError, CapacityError, StorageError
+from bridge.log.store import Store
+from bridge.log.tables import Tables
+from bridge.principal import Principal
+from bridge.runtime import lifecycle, recovery, turn_flow
+from bridge.runtime.agent_list import agent_sessions
+from bridge.runtime.catalog import Catalog
+from bridge.runtime.commands import (
+    CallExtension,
+    Cancel,
+    CancelTurn,
+    Command,
+    CreateSession,
+    DeleteSession,
+    Outcome,
+    PatchSession,
+    Prompt,
+    Reply,
+    SetConfig,
+    SetMode,
+    SetModel,
+)
+from bridge.runtime.creation import Creation
+from bridge.runtime.handlers import Handlers
+from bridge.runtime.keeper import Keeper
+from bridge.runtime.keys import Keys
+from bridge.runtime.pool import Pool
+from bridge.runtime.processes import Processes
+from bridge.runtime.queries import Queries
+from bridge.runtime.registry import Registry
+from bridge.runtime.roots import Roots
+from bridge.runtime.services import Audit, Describe, Hooks, Services, no_audit, plainly
+from bridge.runtime.spawn import Spawner
+from bridge.runtime.timers import Timers
+
+logger = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Made by :func:`open_runtime`, which also runs and closes it."""
+
+    def __init__(self, services: Services, catalog: Catalog, roots: Roots) -> None:
+        self.services = services
+        self.catalog = catalog
+        self.roots = roots
+        self.registry = Registry(services)
+        self.pool = Pool(services.settings.limits.max_processes)
+        self.processes = Processes(services, self.pool, self.registry)
+        self.keys = Keys(services)
+        self.queries = Queries(services, self.registry, catalog, roots)
+        self.is_ready = False
+        self._creation = Creation(services, self.registry, catalog, roots)
+        self._handlers = Handlers(services, self.registry)
+        self.keeper = Keeper(services, self.registry, self.processes)
+        services.hooks = Hooks(self.processes, catalog, lifecycle.advance, turn_flow.fail_all)
+
+    async def submit(self, command: Command) -> Outcome:
+        """Carry out a command. Raises ``BridgeError``; then nothing has changed."""
+        match command:
+            case CreateSession():
+                return await self._create(command)
+            case Prompt():
+                return self._prompt(command)
+            case Reply():
+                return self._reply(command)
+            case Cancel() | CancelTurn():
+                return self._handlers.cancel(command)
+            case PatchSession():
+                return self._handlers.patch(command)
+            case DeleteSession():
+                return await self._handlers.delete(command)
+            case _:
+                return await self._ask_agent(command)
+
+    async def _ask_agent(self, command: SetMode | SetModel | SetConfig | CallExtension) -> Outcome:
+        match command:
+            case SetMode() | SetModel() | SetConfig():
+                return await self._handlers.choose(command)
+            case CallExtension():
+                return await self._handlers.extend(command)
+            case _:
+                assert_never(command)
+
+    @property
+    def readiness(self) -> str:
+        """``ready``, or why no session can be taken: starting, draining, storage-full."""
+        if self.services.is_draining:
+            return "draining"
+        if self.services.store.is_full:
+            return "storage-full"
+        return "ready" if self.is_ready else "starting"
+
+    async def agent_sessions(
+        self, principal: Principal, agent: str, cwd: str | None, cursor: str | None
+    ) -> dict[str, Any]:
+        """The agent's own conversations, without those of other owners."""
+        self.queries.agent(principal, agent)
+        folder = self.roots.folder(principal, cwd)
+        return await agent_sessions(
+            self.services,
+            self.registry,
+            principal,
+            agent=agent,
+            cwd=folder,
+            is_narrowed=cwd is not None,
+            cursor=cursor,
+        )
+
+    async def drain(self) -> None:
+        """Take nothing new, let turns end within the grace time, cancel the rest, stop agents."""
+        services = self.services
+        services.is_draining = True
+        self.is_ready = False
+        with anyio.move_on_after(services.settings.limits.drain_grace_s):
+            await self._until_no_turns()
+        for session in list(self.registry.live.values()):
+            turn_flow.cancel_running(session)
+            session.commit()
+        with anyio.move_on_after(services.settings.limits.stop_step_s):
+            await self._until_no_turns()
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop every agent and bring every row up to date."""
+        self.services.is_draining = True
+        await self.processes.stop_all()
+        for session in list(self.registry.live.values()):
+            if session.is_provisional:
+                continue
+            turn_flow.fail_all(session, "bridge-restarted", "The bridge was stopped.")
+            session.refresh()
+            session.commit()
+            self.registry.unload(session)
+
+    async def _until_no_turns(self) -> None:
+        while running := [each for each in self.registry.live.values() if each.turn]:
+            settled = running[0].settled
+            if running[0].turn is not None:
+                await settled.wait()
+
+    async def _create(self, command: CreateSession) -> Outcome:
+        self._check_open()
+        _need_prompt(command)
+        claim = self.keys.claim(command.principal.owner, command.idempotency)
+        if claim.ref is not None:
+            return self._repeated_session(command, claim.ref)
+        with claim:
+            session = await self._creation.create(command, claim)
+        self.services.audit(
+            "session.created",
+            owner=command.principal.owner,
+            token=command.principal.token_name,
+            session=session.session_id,
+            agent=session.agent,
+        )
+        return Outcome(session.session_id, session.snapshot())
+
+    def _repeated_session(self, command: CreateSession, ref: dict[str, Any]) -> Outcome:
+        session_id = ref["sessionId"]
+        self.registry.find(command.principal, session_id)
+        return Outcome(session_id, self.registry.snapshot(session_id), is_repeat=True)
+
+    def _prompt(self, command: Prompt) -> Outcome:
+        self.registry.find(command.principal, command.session_id, "prompt")
+        claim = self.keys.claim(command.principal.owner, command.idempotency)
+        if claim.ref is not None:
+            turn_id = claim.ref["turnId"]
+            shown = self.queries.turn(command.principal, command.session_id, turn_id)
+            return Outcome(command.session_id, shown, is_repeat=True)
+        self._check_open()
+        with claim:
+            return self._handlers.prompt(command, claim)
+
+    def _reply(self, command: Reply) -> Outcome:
+        self.registry.find(command.principal, command.session_id, "approve")
+        claim = self.keys.claim(command.principal.owner, command.idempotency)
+        if claim.ref is not None:
+            request_id = claim.ref["requestId"]
+            shown = self.queries.request(command.principal, command.session_id, request_id)
+            return Outcome(command.session_id, shown, is_repeat=True)
+        with claim:
+            return self._handlers.reply(command, claim)
+
+    def _check_open(self) -> None:
+        if self.services.is_draining:
+            raise CapacityError(
+                "draining", "The bridge is being stopped.", hint="Try again.", retry_after_s=5
+            )
+        if self.services.store.is_full:
+            raise StorageError("storage-full", "The disk is full; running turns get their ends.")
+
+
+def _need_prompt(command: CreateSession) -> None:
+    if not command.principal.may("prompt"):
+        raise CallerError("forbidden", "This token lacks the scope 'prompt'.")
+
+
+@asynccontextmanager
+async def open_runtime(
+    settings: Settings,
+    *,
+    spawn: Spawner,
+    state_tag: str,
+    version: str,
+    clock: Callable[[], float] = time.time,
+    audit: Audit = no_audit,
+    describe: Describe = plainly,
+) -> AsyncIterator[Runtime]:
+    """Recover what is stored, then run until left; every process is stopped on the way out.
+
+    The caller holds the lock on the state folder. Raises ``OSError`` where it cannot be used.
+    """
+    state_dir = settings.state_dir
+    tables = Tables(state_dir / "bridge.sqlite3")
+    store = Store(
+        state_dir / "log",
+        segment_bytes=settings.storage.segment_bytes,
+        reserve_bytes=settings.storage.reserve_bytes,
+        clock=clock,
+    )
+    async with anyio.create_task_group() as tasks:
+        services = Services(
+            settings=settings,
+            store=store,
+            tables=tables,
+            timers=Timers(time.monotonic),
+            tasks=tasks,
+            spawn=spawn,
+            clock=clock,
+            state_tag=state_tag,
+            version=version,
+            audit=audit,
+            describe=describe,
+        )
+        catalog = Catalog(settings)
+        runtime = Runtime(services, catalog, Roots(settings.roots))
+        try:
+            await recovery.sweep_processes(services)
+            await catalog.look()
+            recovery.recover(services, runtime.registry)
+            tasks.start_soon(services.timers.run)
+            tasks.start_soon(store.sync_forever)
+            tasks.start_soon(runtime.keeper.run)
+            runtime.is_ready = True
+            yield runtime
+        finally:
+            with anyio.CancelScope(shield=True):
+                await runtime.close()
+            tasks.cancel_scope.cancel()
+    tables.close()
+    store.close()
