@@ -256,6 +256,28 @@ def test_damage_in_the_middle_of_a_file_is_found_at_opening(path: Path) -> None:
         assert tables.list_sessions(frozenset({"ada"}), None) == ([], None)
 
 
+def test_damage_that_only_a_check_finds_is_found_at_opening(path: Path) -> None:
+    with closing(Tables(path)) as tables, tables.transaction():
+        for number in range(300):
+            tables.save_session(rows.session(f"ses_{number}"))
+    with path.open("r+b") as file:
+        file.seek(-8 * 4096, os.SEEK_END)
+        file.write(bytes(8 * 4096))
+
+    with closing(Tables(path)) as tables:
+        assert tables.damaged == f"{path}.damaged-1"
+
+
+def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("CREATE TABLE sessions (theirs)")
+
+    with pytest.raises(sqlite3.OperationalError, match="already exists"):
+        Tables(path)
+
+    assert path.exists()
+
+
 def test_a_write_ahead_log_goes_with_the_file_it_belongs_to(path: Path) -> None:
     path.write_bytes(b"no database at all" * 500)
     wal = Path(f"{path}-wal")
