@@ -1,10 +1,8 @@
-"""uvicorn, with deadlines, a bound on connections, strict framing and signals of our own.
+"""uvicorn's server, with signals of our own: first wind up, then end.
 
-uvicorn has no deadline for a request's head or body and no bound on open connections, and takes
-SIGTERM for itself; here are subclasses of its h11 protocol, its configuration and its server.
-Every connection is in one phase: a *head* is awaited (or the next request), a *body* is being
-received, or the *response* is under way. Heads have an absolute deadline, bodies one that moves
-with each read, responses none: streams live as long as they like. Knows no routes.
+uvicorn takes SIGTERM for itself, closes its listener at once and never ends while a stream is
+open. Here a signal asks whoever owns the turns to wind up while callers are still served. Also
+the one place where the stack is put together: h11, websockets, uvloop where it is installed.
 """
 
 from __future__ import annotations
@@ -12,265 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import anyio
-import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
-from uvicorn.server import ServerState
 
-from bridge.api.exchange import API_POLICY, SECURITY_HEADERS
-from bridge.api.problems import problem
-from bridge.api.wire import StrictConnection
+from bridge.api.deadlines import BridgeConfig, BridgeProtocol, BridgeState
 from bridge.config import Settings
-from bridge.errors import BridgeError, CapacityError
 
 KEEP_ALIVE_S = 15
 """How long a connection may wait between two requests."""
-_LINGER_S = 2.0
-"""How long a refused caller may go on sending, so that it gets to read the refusal."""
-_FLUSH_S = 10.0
-"""How long a closing connection may take to deliver what was written to it."""
 
 logger = logging.getLogger(__name__)
-
-
-class BridgeConfig(uvicorn.Config):
-    """uvicorn's configuration and ours, which the protocol reads."""
-
-    def __init__(self, app: ASGIApp, settings: Settings, **options: Any) -> None:
-        super().__init__(app, **options)
-        self.header_timeout_s = settings.server.header_timeout_s
-        self.body_timeout_s = settings.server.body_timeout_s
-        self.linger_s = min(_LINGER_S, self.body_timeout_s)
-        self.max_connections = settings.server.max_connections
-        self.listen_fd: int | None = None
-
-
-class BridgeState(ServerState):
-    """What the connections of one server share."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.idle: dict[BridgeProtocol, None] = {}
-        """Connections with no request under way, the one that became so first in front."""
-
-
-class _GentleTransport:
-    """What a request's cycle gets as its transport: one that closes so that nothing is lost."""
-
-    def __init__(self, protocol: BridgeProtocol) -> None:
-        self._transport = protocol.transport
-        self._protocol = protocol
-        self.write = self._transport.write
-        self.is_closing = self._transport.is_closing
-
-    def close(self) -> None:
-        """Close, after the caller had a moment to read the response."""
-        self._protocol.close_gently()
-
-
-class BridgeProtocol(H11Protocol):
-    """One connection."""
-
-    config: BridgeConfig
-    server_state: BridgeState
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.conn: StrictConnection = StrictConnection()
-        self._timer: asyncio.TimerHandle | None = None
-        self._deadline: float | None = None
-        self._is_head_due = True
-        self._is_excused = False
-        self._is_deaf = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock: silence is a head that does not come."""
-        super().connection_made(transport)
-        excess = len(self.connections) - self.config.max_connections
-        if excess > 0 and not self._make_room():
-            self._refuse(
-                CapacityError("at-capacity", "Too many connections are open.", retry_after_s=5)
-            )
-            if excess > self.config.max_connections:
-                self.drop()
-            return
-        self.server_state.idle[self] = None
-        self._set_deadline(self.config.header_timeout_s)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
-        self._forget()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Feed the parser, unless all is said and the caller only needs to be heard out."""
-        if not self._is_deaf:
-            super().data_received(data)
-            self._next_phase(has_progressed=True)
-
-    def handle_events(self) -> None:
-        """Parse, and see to it that a request that begins will end gently."""
-        super().handle_events()
-        if self.cycle is not None and self.cycle.transport is self.transport:
-            self.cycle.transport = _GentleTransport(self)  # type: ignore[assignment]
-
-    def on_response_complete(self) -> None:
-        """The next request may come, or the rest of the body nobody wanted."""
-        super().on_response_complete()
-        if not self.transport.is_closing():
-            self._deadline = None
-            self._is_head_due = False
-            self._next_phase(has_progressed=False)
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand the connection over; its pings keep watch from here on."""
-        self._is_deaf = True
-        self._forget()
-        super().handle_websocket_upgrade(event)
-
-    def send_400_response(self, msg: str) -> None:
-        """uvicorn's way to say that the parser gave up; we say why, in the form of all errors."""
-        self._refuse(self.conn.refusal)
-
-    def shutdown(self) -> None:
-        """The server stops; a connection whose parser failed has nothing to wait for."""
-        try:
-            super().shutdown()
-        except h11.LocalProtocolError:
-            self.transport.abort()
-
-    def close_gently(self) -> None:
-        """Close; where a body is still coming in, listen until the caller has read our answer.
-
-        A connection closed with unread data is reset, and the answer lost with it.
-        """
-        if self.conn.their_state is not h11.SEND_BODY or not self.transport.can_write_eof():
-            self.transport.close()
-            return
-        self._linger()
-
-    def drop(self) -> None:
-        """Close at once and without a word: the caller had its time."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self._stop_timer()
-        self.transport.abort()
-
-    def _next_phase(self, *, has_progressed: bool) -> None:
-        if self._is_deaf or self.transport.is_closing():
-            return
-        theirs, ours = self.conn.their_state, self.conn.our_state
-        if theirs is h11.SEND_BODY and ours is h11.DONE:
-            self._set_deadline(self.config.linger_s, is_fixed=True)
-        elif theirs is h11.SEND_BODY:
-            self.server_state.idle.pop(self, None)
-            self._is_excused = self._is_our_turn()
-            self._set_deadline(self.config.body_timeout_s)
-        elif theirs is h11.IDLE:
-            self.server_state.idle.setdefault(self, None)
-            self._await_head(has_progressed)
-        else:
-            self.server_state.idle.pop(self, None)
-            self._deadline = None
-
-    def _await_head(self, has_progressed: bool) -> None:
-        """Between requests uvicorn's keep-alive timer runs; from the first byte, ours."""
-        if has_progressed and not self._is_head_due:
-            self._is_head_due = True
-            self._set_deadline(self.config.header_timeout_s)
-
-    def _is_our_turn(self) -> bool:
-        """Whether it is not the caller that holds its body up: we do not read, or said no go."""
-        return self.flow.read_paused or self.cycle.waiting_for_100_continue
-
-    def _set_deadline(self, seconds: float, *, is_fixed: bool = False) -> None:
-        """Move the deadline. A later one leaves the timer where it is until it fires."""
-        if is_fixed and self._deadline is not None:
-            return
-        self._deadline = self.loop.time() + seconds
-        if self._timer is not None and self._timer.when() > self._deadline:
-            self._timer.cancel()
-            self._timer = None
-        if self._timer is None:
-            self._timer = self.loop.call_at(self._deadline, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if self._deadline is None or self.transport.is_closing():
-            return
-        if self.conn.their_state is h11.SEND_BODY and self.conn.our_state is not h11.DONE:
-            is_ours = self._is_our_turn()
-            if is_ours or self._is_excused:
-                # It could not send; from now on it can, and has its time again.
-                self._is_excused = is_ours
-                self._deadline = self.loop.time() + self.config.body_timeout_s
-        if self.loop.time() < self._deadline:
-            self._timer = self.loop.call_at(self._deadline, self._on_timer)
-            return
-        self.drop()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._deadline = None
-
-    def _make_room(self) -> bool:
-        """Close the connection that has been idle longest, if there is one."""
-        oldest = next(iter(self.server_state.idle), None)
-        if oldest is None:
-            return False
-        oldest.server_state.idle.pop(oldest)
-        oldest.connections.discard(oldest)
-        oldest.drop()
-        return True
-
-    def _forget(self) -> None:
-        self._stop_timer()
-        self.server_state.idle.pop(self, None)
-
-    def _refuse(self, error: BridgeError) -> None:
-        """Answer what cannot be taken from the wire."""
-        self._unset_keepalive_if_required()
-        self.server_state.idle.pop(self, None)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self.drop()
-            return
-        response = problem(error, instance="/", request_id=secrets.token_hex(16))
-        status = response.status_code
-        headers = {
-            **dict(self.server_state.default_headers),
-            **dict(response.raw_headers),
-            **dict(SECURITY_HEADERS),
-            b"content-security-policy": API_POLICY,
-            b"connection": b"close",
-        }
-        head = h11.Response(
-            status_code=status, headers=list(headers.items()), reason=STATUS_PHRASES[status]
-        )
-        for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
-        self._linger()
-
-    def _linger(self) -> None:
-        """Say that no more will come, and read what still comes away, for a moment."""
-        self._is_deaf = True
-        self.flow.resume_reading()
-        self.transport.write_eof()
-        self._stop_timer()
-        self._set_deadline(self.config.linger_s)
 
 
 class BridgeServer(uvicorn.Server):
@@ -287,11 +42,16 @@ class BridgeServer(uvicorn.Server):
         *,
         on_stop: Callable[[], Awaitable[None]] | None = None,
         takes_signals: bool = True,
+        flush_s: float = 10.0,
     ) -> None:
-        """``on_stop`` must bound its own time; ``takes_signals`` needs the main thread."""
+        """``on_stop`` must bound its own time; ``takes_signals`` needs the main thread.
+
+        ``flush_s`` is how long a closing connection may take to deliver what was written to it.
+        """
         super().__init__(config)
         self.server_state: BridgeState = BridgeState()
         self._on_stop = on_stop
+        self._flush_s = flush_s
         self._takes_signals = takes_signals
         self._stop_asked = anyio.Event()
         self.listening = anyio.Event()
@@ -357,7 +117,7 @@ class BridgeServer(uvicorn.Server):
             closing = [c for c in self.server_state.connections if c.transport.is_closing()]
             self._closing = {each: self._closing.get(each, now) for each in closing}
             for connection, since in self._closing.items():
-                if now - since > _FLUSH_S:
+                if now - since > self._flush_s:
                     connection.transport.abort()
         return await super().on_tick(counter)
 

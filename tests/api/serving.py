@@ -27,7 +27,7 @@ class Probe:
 
     ``/stream`` answers its head and a byte and then waits for :attr:`release`; ``/wait`` waits
     for :attr:`release` before it reads the body; ``/ws`` accepts and echoes; ``/deaf`` answers
-    without reading the body.
+    without reading the body; ``/big`` answers with more than any buffer takes.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,8 @@ class Probe:
         if scope["path"] == "/stream":
             await send({"type": "http.response.body", "body": b"+", "more_body": True})
             await self.release.wait()
-        await send({"type": "http.response.body", "body": b"ok %d" % len(body)})
+        filling = b"x" * 20_000_000 if scope["path"] == "/big" else b""
+        await send({"type": "http.response.body", "body": filling + b"ok %d" % len(body)})
 
     async def _body(self, receive: Receive) -> bytes | None:
         body = bytearray()
