@@ -20,3 +20,6 @@ main.add_command(serve)
 main.add_command(token)
 main.add_command(demo_agent)
 main.add_command(openapi)
+
+if __name__ == "__main__":
+    main()
