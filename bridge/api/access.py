@@ -82,19 +82,29 @@ def resolver(routes: Sequence[BaseRoute]) -> Resolver:
     than the route itself; an unknown path needs a token, and is a 404 for those who have one.
     """
 
+    table = [
+        (route, route.path_regex.match if isinstance(route, Route) else None, declared(route))
+        for route in routes
+    ]
+
     def access_for(scope: Mapping[str, Any]) -> Access:
+        path = "" if scope.get("root_path") else scope["path"]
         partial: Access | None = None
-        for route in routes:
+        for route, fits, access in table:
+            # Most routes do not fit; a look at the regular expression alone says so cheaply.
+            if fits is not None and path and fits(path) is None:
+                continue
             match, _ = route.matches(dict(scope))
             if match is Match.FULL:
-                return _declared(route)
+                return access
             if match is Match.PARTIAL and partial is None:
-                partial = Access(None, is_public=_declared(route).is_public)
+                partial = Access(None, is_public=access.is_public)
         return partial or ANY_TOKEN
 
     return access_for
 
 
-def _declared(route: BaseRoute) -> Access:
+def declared(route: BaseRoute) -> Access:
+    """The access ``route`` was made with; ``ADMIN`` where it was made without."""
     access = getattr(route, "access", ADMIN)
     return access if isinstance(access, Access) else ADMIN

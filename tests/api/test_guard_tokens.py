@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from bridge.api import access
 from bridge.config import Limits
 from tests.api.door import (
     EVERY_GUARDED_PATH,
     FIXED,
+    ROUTES,
     TOKEN,
     Door,
     Fields,
@@ -172,6 +173,27 @@ async def test_a_route_that_declares_nothing_is_for_admins_only(door: Door) -> N
     assert access.resolver([plain])({"type": "http", "method": "GET", "path": "/plain"}) == (
         access.ADMIN
     )
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize("root_path", ["", "/mounted"])
+async def test_the_guard_reads_paths_as_the_router_does(kind: str, root_path: str) -> None:
+    ask = access.resolver(ROUTES)
+    for route in ROUTES:
+        for method in ("GET", "POST", "BREW"):
+            path = root_path + str(getattr(route, "path", "")).replace("{path}", "x")
+            scope = {"type": kind, "method": method, "path": path, "root_path": root_path}
+            matches = [(each.matches(dict(scope))[0], each) for each in ROUTES]
+            full = [each for match, each in matches if match is Match.FULL]
+            if full:
+                assert ask(scope) == access.declared(full[0])
+            elif any(
+                match is Match.PARTIAL and access.declared(each).is_public
+                for match, each in matches
+            ):
+                assert ask(scope) == access.PUBLIC
+            else:
+                assert ask(scope) == access.ANY_TOKEN
 
 
 async def test_wrong_tokens_of_one_address_are_limited_and_a_right_one_never(door: Door) -> None:
