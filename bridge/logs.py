@@ -24,7 +24,13 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "color_message",
     "websocket",
 }
-_REQUEST_LINES = '%s - "WebSocket %s"'
+_UNWANTED = (
+    '%s - "WebSocket %s"',
+    "Invalid HTTP request received.",
+    "Unsupported upgrade request.",
+)
+"""What uvicorn says of request lines, with their query, and once for each bad request: strangers
+could fill the disk with it."""
 
 
 class LineFormatter(logging.Formatter):
@@ -96,7 +102,7 @@ def configure(
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith(_REQUEST_LINES)
+    return not str(record.msg).startswith(_UNWANTED)
 
 
 def _for_people(fields: dict[str, Any]) -> str:

@@ -90,11 +90,12 @@ def test_what_callers_send_is_not_logged_even_at_debug_level(stream: io.StringIO
     logging.getLogger("sse_starlette.sse").debug("chunk: %s", b"data: secret")
     logging.getLogger("websockets.server").debug("< TEXT 'secret'")
     logging.getLogger("uvicorn.error").info('%s - "WebSocket %s" [accepted]', "a", "/acp?token=s")
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     assert stream.getvalue() == ""
 
 
 def test_the_servers_own_words_come_out_once(stream: io.StringIO) -> None:
-    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    logging.getLogger("uvicorn.error").error("Application startup failed. Exiting.")
     assert len(stream.getvalue().splitlines()) == 1
 
 
