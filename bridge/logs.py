@@ -76,9 +76,10 @@ def configure(
     secrets: Iterable[str] = (),
     is_json: bool | None = None,
 ) -> None:
-    """Send everything to ``stream`` (stderr where none is given).
+    """Send everything to ``stream`` (stderr where none is given); to be called once, at start.
 
-    JSON unless that is a terminal, or as ``is_json`` says. ``level`` is a name of the settings (``debug`` … ``error``). To be called once, at start.
+    JSON unless that is a terminal, or as ``is_json`` says. ``level`` is a name of the settings
+    (``debug`` to ``error``).
     """
     stream = stream or sys.stderr
     if is_json is None:

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.cli.tokens import token as token_command
-from bridge.config import Server, Settings
-from bridge.exposure import check_exposure, is_loopback
+from bridge.config import Settings
+from bridge.exposure import check_exposure
 from bridge.tokens import NO_AUTH, StartupError, TokenError, TokenStore
 
 FIXED = "a-token-that-nobody-guesses-0123"
@@ -298,14 +298,6 @@ def test_a_weak_fixed_token_keeps_the_bridge_from_starting(path: Path, weak: str
         check_exposure(Settings(token=weak))
 
 
-@pytest.mark.parametrize(
-    "weak", ["schlüssel-mit-umlaut-0123", "abcdefgh" * 100, "tab\tin-it-0123456"]
-)
-def test_a_fixed_token_no_header_can_carry_keeps_the_bridge_from_starting(weak: str) -> None:
-    with pytest.raises(StartupError, match="header"):
-        check_exposure(Settings(token=weak))
-
-
 @pytest.mark.anyio
 async def test_whoever_waits_for_a_tokens_end_is_told(path: Path) -> None:
     store = TokenStore(path, Clock())
@@ -345,39 +337,6 @@ async def test_a_watching_bridge_tells_of_a_revocation_within_a_second(
         with anyio.fail_after(1):
             await running.until_dead(principal.token_id)
         tasks.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("localhost", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("", False),
-        ("192.0.2.1", False),
-        ("localhost.example", False),
-    ],
-)
-def test_loopback_is_what_only_this_machine_reaches(host: str, expected: bool) -> None:
-    assert is_loopback(host) == expected
-
-
-def test_strangers_are_kept_out_by_not_starting(store: TokenStore) -> None:
-    everywhere = Server(host="0.0.0.0")
-    check_exposure(Settings(), store)
-    check_exposure(Settings(no_auth=True), store)
-    check_exposure(Settings(server=everywhere))
-    with pytest.raises(StartupError, match="no token yet"):
-        check_exposure(Settings(server=everywhere), store)
-    with pytest.raises(StartupError, match="loopback"):
-        check_exposure(Settings(server=everywhere, no_auth=True))
-    with pytest.raises(StartupError, match="contradict"):
-        check_exposure(Settings(token=FIXED, no_auth=True))
-    store.create("phone")
-    check_exposure(Settings(server=everywhere), store)
 
 
 def run(tmp_path: Path, *arguments: str) -> tuple[int, str, str]:
