@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.errors import AgentError, BridgeError, CallerError, Code
+from bridge.principal import Principal
 from bridge.protocol import acp, options
+from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 
 
@@ -45,6 +47,31 @@ async def set_option(session: LiveSession, config_id: str, value: Any) -> None:
         )
     await _set_option(session, config_id, value)
     session.commit()
+
+
+def check_choices(
+    services: Services,
+    agent: str,
+    principal: Principal,
+    mode: str | None,
+    config: dict[str, Any],
+    listed: Any = None,
+) -> None:
+    """A mode outside the agent's safe ones approves by itself, so it needs that scope.
+
+    ``config`` may choose the mode too: by the option of that category in ``listed``, or by an
+    option named ``mode`` where none are known yet. Raises ``forbidden``.
+    """
+    safe = services.agent(agent).safe_modes
+    if safe is None or principal.may("approve"):
+        return
+    option = options.find(listed, "mode")
+    names = {"mode"} | ({option["id"]} if option is not None else set())
+    chosen = [mode] if mode is not None else []
+    chosen += [str(value) for name, value in config.items() if name in names]
+    for each in chosen:
+        if each not in safe:
+            raise CallerError("forbidden", f"The mode {each!r} needs the scope 'approve' as well.")
 
 
 async def restore(session: LiveSession, before: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from bridge.protocol.held import (
     kind_of,
     withdrawn_answer,
 )
+from bridge.runtime import agent_options
 from bridge.runtime.commands import Reply
 from bridge.runtime.session import LiveSession
 
@@ -71,6 +72,10 @@ def reply(session: LiveSession, command: Reply) -> HeldRequest:
         principal.may("prompt") and principal.is_own(session.owner)
     ):
         raise CallerError("forbidden", "`proceed` prompts, which this token may not.")
+    if answer.proceed is not None and answer.proceed.mode_id is not None:
+        agent_options.check_choices(
+            session.services, session.agent, principal, answer.proceed.mode_id, {}
+        )
     settled = settle(session, request, answer, "caller", principal.token_name)
     session.services.audit(
         "reply.given",

@@ -77,6 +77,9 @@ class Creation:
         cwd = self._roots.folder(principal, command.cwd)
         extra = [self._roots.folder(principal, each) for each in command.additional_directories]
         self._check_servers(command)
+        agent_options.check_choices(
+            self._services, agent, principal, command.mode, dict(command.config)
+        )
         if command.resume is not None:
             self._check_unused(command, agent)
         permissions = self._permissions(command, agent)
@@ -225,6 +228,8 @@ class Creation:
             if session.link is not None:
                 await lifecycle.discard(session, session.link)
             session.is_starting = False
+            if session.is_closed:
+                return
             session.problem = self._services.describe(error)
             session.refresh()
             session.commit()

@@ -244,8 +244,7 @@ class Handlers:
     async def choose(self, command: SetMode | SetModel | SetConfig) -> Outcome:
         """Set a mode, a model or an option; a hibernated session is revived for it."""
         session = self._registry.open(command.principal, command.session_id, "prompt")
-        if isinstance(command, SetMode):
-            check_mode(self._services, session.agent, command.principal, command.mode_id)
+        self._check_choice(session, command)
         if session.turn is not None:
             await self._set(session, command)
         else:
@@ -255,6 +254,15 @@ class Handlers:
         if session.queue and session.turn is None:
             self._services.advance(session)
         return Outcome(session.session_id, session.snapshot())
+
+    def _check_choice(self, session: LiveSession, command: SetMode | SetModel | SetConfig) -> None:
+        """A mode may approve by itself, whichever way it is chosen."""
+        mode = command.mode_id if isinstance(command, SetMode) else None
+        config = {command.config_id: command.value} if isinstance(command, SetConfig) else {}
+        listed = session.projection.view.get("configOptions")
+        agent_options.check_choices(
+            self._services, session.agent, command.principal, mode, config, listed
+        )
 
     async def _set(self, session: LiveSession, command: SetMode | SetModel | SetConfig) -> None:
         match command:
@@ -283,13 +291,6 @@ class Handlers:
         limit_s = self._services.settings.limits.call_s
         result = await link.call(command.method, acp.dumps(command.params), limit_s=limit_s)
         return Outcome(session.session_id, {"result": result})
-
-
-def check_mode(services: Services, agent: str, principal: Principal, mode_id: str) -> None:
-    """A mode outside the agent's safe ones approves by itself, so it needs that scope."""
-    safe = services.agent(agent).safe_modes
-    if safe is not None and mode_id not in safe and not principal.may("approve"):
-        raise CallerError("forbidden", f"The mode {mode_id!r} needs the scope 'approve' as well.")
 
 
 def merge_patch(known: Any, patch: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import anyio
 
-from bridge.errors import AgentError, BridgeError
+from bridge.errors import AgentError, BridgeError, CallerError
 from bridge.protocol import acp, options
 from bridge.runtime import agent_options, handshake, turn_flow
 from bridge.runtime.inbox import Inbox
@@ -61,10 +61,12 @@ async def start(session: LiveSession, opening: Opening) -> dict[str, Any]:
         link: AgentLink | None = None
         try:
             link = await open_link(session)
+            _check_open(session)
             return await opening(link)
         except BridgeError as error:
             if link is not None:
                 await discard(session, link)
+            _check_open(session)
             if attempt + 1 == _ATTEMPTS or not handshake.is_transient(error):
                 raise
         except BaseException:
@@ -72,6 +74,11 @@ async def start(session: LiveSession, opening: Opening) -> dict[str, Any]:
                 await discard(session, link)
             raise
     raise AssertionError("unreachable")
+
+
+def _check_open(session: LiveSession) -> None:
+    if session.is_closed:
+        raise CallerError("session-closed", "This session was closed meanwhile.")
 
 
 def new_params(session: LiveSession) -> bytes:

@@ -75,6 +75,7 @@ class LiveSession:
         self.expiry_timer: Timer | None = None
         self.was_refused = False
         self.prompts: dict[str, dict[str, Any]] = {}
+        self.sent: dict[str, Any] | None = None
         self.followup: dict[str, Any] | None = None
         self.stall_warned: str | None = None
         self.last_output = 0.0
@@ -132,6 +133,8 @@ class LiveSession:
             return "starting"
         if (turn := self.turn) is not None:
             return "waiting" if turn.status == "waiting" else "running"
+        if self.queue:
+            return "starting"
         if self.problem is not None:
             return "failed"
         return "idle" if self.link is not None and self.link.is_alive else "hibernated"

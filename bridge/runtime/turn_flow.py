@@ -8,7 +8,7 @@ is what makes it end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from bridge.errors import AgentError, BridgeError, Code
 from bridge.ids import new_id
@@ -18,6 +18,8 @@ from bridge.protocol.turns import Turn, Verb, judge
 from bridge.runtime import answers
 from bridge.runtime.link import rpc_failure
 from bridge.runtime.session import LiveSession
+
+_KEPT_PROMPT_BYTES: Final = 1024 * 1024
 
 WithdrawnBy = Literal["cancel", "agent-exit", "agent-cancelled", "turn-ended", "session-deleted"]
 
@@ -70,7 +72,14 @@ def begin(session: LiveSession) -> None:
     session.emit(
         "bridge/turn_started", {"turn": turn.as_json(), "prompt": blocks}, turn_id=turn.turn_id
     )
-    params = acp.prompt(session.agent_session_id or "", blocks, asked.get("meta"))
+    session.sent = {"blocks": blocks, "meta": asked.get("meta"), "tries": 0}
+    _send_prompt(session)
+
+
+def _send_prompt(session: LiveSession) -> None:
+    assert session.link is not None and session.sent is not None
+    sent = session.sent
+    params = acp.prompt(session.agent_session_id or "", sent["blocks"], sent["meta"])
     session.prompt_call, wire = session.link.connection.call("session/prompt", params)
     session.say(wire)
     session.last_output = session.services.clock()
@@ -101,6 +110,9 @@ def prompt_answered(session: LiveSession, message: Responded) -> None:
     turn.cancelled_by = verdict.cancelled_by
     outcome = verdict.outcome
     if outcome == "ok" and _looks_failed(session, turn):
+        if _may_try_again(session, turn):
+            _try_again(session, turn)
+            return
         outcome = "suspected-error"
     finish(session, verdict.verb, outcome)
 
@@ -124,7 +136,7 @@ def finish(
     session.prompt_call = None
     session.idle_since = session.services.clock()
     if verb == "cancel":
-        session.private["lastCancelled"] = session.projection.last_cancelled
+        session.private["lastCancelled"] = _keepable(session.projection.last_cancelled)
     _follow_up(session, turn, verb)
 
 
@@ -185,6 +197,11 @@ def _end(session: LiveSession, turn: Turn, verb: Verb, outcome: str) -> None:
     )
 
 
+def _keepable(blocks: list[Any] | None) -> list[Any] | None:
+    """A cancelled prompt is kept for ``resendCancelled`` unless it is very large."""
+    return blocks if blocks and len(acp.dumps(blocks)) <= _KEPT_PROMPT_BYTES else None
+
+
 def _follow_up(session: LiveSession, turn: Turn, verb: Verb) -> None:
     """An accepted plan's ``proceed``: ahead of the queue, once this turn has completed."""
     followup, session.followup = session.followup, None
@@ -211,6 +228,26 @@ def _looks_failed(session: LiveSession, turn: Turn) -> bool:
     warning = {"code": "suspected-error", "detail": f"{suspected['kind']}: {suspected['text']}"}
     session.emit("bridge/warning", warning, turn_id=turn.turn_id)
     return True
+
+
+def _may_try_again(session: LiveSession, turn: Turn) -> bool:
+    """Only a lost network, only when no tool ran, and only as often as is configured.
+
+    Cursor's own retries are off in ACP (pingdotgg/t3code#12940).
+    """
+    allowed = session.services.agent(session.agent).retry_in_band
+    kind = (turn.suspected_error or {}).get("kind")
+    is_allowed = session.sent is not None and session.sent["tries"] < allowed
+    return is_allowed and kind == "network" and not session.projection.has_run_tools
+
+
+def _try_again(session: LiveSession, turn: Turn) -> None:
+    assert session.sent is not None
+    session.sent["tries"] += 1
+    detail = f"Try {session.sent['tries'] + 1}: the agent lost its network."
+    session.note("retrying", detail)
+    turn.suspected_error = turn.result = turn.stop_reason = None
+    _send_prompt(session)
 
 
 def _result_of(message: Responded) -> dict[str, Any]:
