@@ -71,6 +71,7 @@ def build(
             describe=problems.as_json,
         ) as runtime:
             context.runtime = runtime
+            runtime.services.tasks.start_soon(tokens.watch)
             try:
                 yield
             finally:
@@ -79,6 +80,7 @@ def build(
 
     routes = operations.routes()
     app = Starlette(routes=routes, exception_handlers=problems.HANDLERS, lifespan=lifespan)
+    app.router.redirect_slashes = False
     document: dict[str, Any] = openapi.document(VERSION)
     app.state.context = context
     app.state.openapi = json.dumps(document)

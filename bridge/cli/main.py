@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from bridge.app import VERSION
+from bridge.cli.doctor import doctor
 from bridge.cli.serve import serve
 from bridge.cli.tokens import token
 from bridge.cli.tools import demo_agent, openapi
@@ -17,6 +18,7 @@ def main() -> None:
 
 
 main.add_command(serve)
+main.add_command(doctor)
 main.add_command(token)
 main.add_command(demo_agent)
 main.add_command(openapi)

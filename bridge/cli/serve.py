@@ -123,7 +123,8 @@ def with_agents(settings: Settings) -> Settings:
 def run(settings: Settings) -> None:
     """Serve until stopped."""
     os.umask(0o077)
-    logs.configure(settings.log_level)
+    secrets = configured_secrets(settings)
+    logs.configure(settings.log_level, secrets=secrets)
     state = StateDir(settings.state_dir)
     try:
         if not settings.dumpable:
@@ -138,13 +139,23 @@ def run(settings: Settings) -> None:
             tokens,
             spawn=LocalSpawner(death_signal_prefix()),
             state_tag=state.tag,
-            audit=AuditLog(state.path / "audit.jsonl", time.time).write,
+            audit=AuditLog(state.path / "audit.jsonl", time.time, secrets=secrets).write,
         )
         server = AnnouncingServer(settings, first, application)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.serve())
     finally:
         state.close()
+
+
+def configured_secrets(settings: Settings) -> tuple[str, ...]:
+    """Every secret that the settings hold, to be masked wherever it might be written."""
+    values = [settings.token] if settings.token is not None else []
+    for agent in settings.agents.values():
+        values += agent.env.values()
+    for owner in settings.owners.values():
+        values += owner.env.values()
+    return tuple(sorted({value.get_secret_value() for value in values if value}))
 
 
 class AnnouncingServer(BridgeServer):

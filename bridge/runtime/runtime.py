@@ -229,6 +229,7 @@ async def open_runtime(
     The caller holds the lock on the state folder. Raises ``OSError`` where it cannot be used.
     """
     state_dir = settings.state_dir
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     tables = Tables(state_dir / "bridge.sqlite3")
     store = Store(
         state_dir / "log",
