@@ -150,13 +150,14 @@ async def ensure_live(session: LiveSession, *, on_lost: str = "fail") -> None:
         return
     if session.link is not None:
         await discard(session, session.link)
+    chosen = dict(session.projection.view)
     session.is_starting = True
     session.refresh()
     session.commit()
     try:
         result = await _reopen(session, on_lost)
         session.problem = None
-        await _restore_options(session, result)
+        await _restore_options(session, result, chosen)
     finally:
         session.is_starting = False
         session.idle_since = session.services.clock()
@@ -234,15 +235,16 @@ async def _reopen(session: LiveSession, on_lost: str) -> dict[str, Any]:
     return await start(session, opening_new(session))
 
 
-async def _restore_options(session: LiveSession, result: dict[str, Any]) -> None:
-    """Mode, model and options as they were, since a load forgets them."""
-    before = dict(session.projection.view)
+async def _restore_options(
+    session: LiveSession, result: dict[str, Any], chosen: dict[str, Any]
+) -> None:
+    """Mode, model and options as they were before, since a load forgets them."""
     fresh = options.from_result(result)
     session.change(**{name: value for name, value in fresh.items() if value})
     if session.link is not None:
         session.change(capabilities=session.link.capabilities)
     session.commit()
-    await agent_options.restore(session, before)
+    await agent_options.restore(session, chosen)
 
 
 async def _until_quiet(link: AgentLink, quiet_s: float) -> None:

@@ -313,7 +313,7 @@ class Play:
         self.do_text("x" * int(size), {})
 
     def do_repeat(self, count: Any, step: Json) -> None:
-        for _ in range(int(count)):
+        for _number in range(int(count)):
             self.steps(step["steps"])
 
     def do_stderr(self, text: str, _: Json) -> None:
@@ -321,7 +321,7 @@ class Play:
         sys.stderr.flush()
 
     def do_stderr_flood(self, size: Any, _: Json) -> None:
-        for _ in range(int(size) // 1000):
+        for _number in range(int(size) // 1000):
             sys.stderr.write("e" * 999 + "\n")
         sys.stderr.flush()
 
