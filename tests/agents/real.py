@@ -1,0 +1,147 @@
+"""How other people's agents are started offline: command, environment and files of each.
+
+``tests/agents/install`` puts them below ``.agents`` (or ``$CURSOR_BRIDGE_TEST_AGENTS``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(
+    os.environ.get("CURSOR_BRIDGE_TEST_AGENTS") or Path(__file__).resolve().parents[2] / ".agents"
+)
+
+_CODEX = """\
+model = "stand-in"
+model_provider = "standin"
+approval_policy = "untrusted"
+sandbox_mode = "read-only"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[model_providers.standin]
+name = "standin"
+base_url = "{base}/v1"
+wire_api = "responses"
+env_key = "STANDIN_KEY"
+requires_openai_auth = false
+supports_websockets = false
+"""
+_OPENCODE = {
+    "autoupdate": False,
+    "share": "disabled",
+    "model": "standin/stand-in",
+    "small_model": "standin/stand-in",
+    "permission": {"edit": "ask", "bash": "ask", "webfetch": "deny"},
+    "provider": {
+        "standin": {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "Stand-in",
+            "options": {"baseURL": "{base}/v1", "apiKey": "not-a-key"},
+            "models": {
+                "stand-in": {
+                    "name": "Stand-in",
+                    "tool_call": True,
+                    "limit": {"context": 100000, "output": 8000},
+                }
+            },
+        }
+    },
+}
+_GEMINI = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "privacy": {"usageStatisticsEnabled": False},
+    "general": {"disableAutoUpdate": True, "enableAutoUpdate": False},
+    "telemetry": {"enabled": False},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One agent; ``{root}``, ``{home}`` and ``{base}`` are filled in. ``shell`` makes it ask."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    auth_method: str = ""
+    shell: str = "date > made.txt"
+    can_load: bool = True
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "codex-acp": Recipe(
+        ("{root}/codex-acp/node_modules/.bin/codex-acp",),
+        {"CODEX_HOME": "{home}/.codex", "STANDIN_KEY": "not-a-key"},
+        {".codex/config.toml": _CODEX},
+    ),
+    "agentao": Recipe(
+        ("{root}/agentao/bin/agentao", "--acp", "--stdio"),
+        {
+            "OPENAI_API_KEY": "not-a-key",
+            "OPENAI_BASE_URL": "{base}/v1",
+            "OPENAI_MODEL": "stand-in",
+            "LLM_PROVIDER": "OPENAI",
+        },
+    ),
+    "opencode": Recipe(
+        ("{root}/opencode/node_modules/.bin/opencode", "acp"),
+        {
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+        },
+        {".config/opencode/opencode.json": json.dumps(_OPENCODE)},
+    ),
+    "claude-agent-acp": Recipe(
+        ("{root}/claude-agent-acp/node_modules/.bin/claude-agent-acp",),
+        {
+            "ANTHROPIC_BASE_URL": "{base}",
+            "ANTHROPIC_API_KEY": "not-a-key",
+            "CLAUDE_CONFIG_DIR": "{home}/.claude",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+        },
+    ),
+    "gemini-cli": Recipe(
+        ("{root}/gemini-cli/node_modules/.bin/gemini", "--acp"),
+        {
+            "GEMINI_API_KEY": "not-a-key",
+            "GOOGLE_GEMINI_BASE_URL": "{base}",
+            "GEMINI_TELEMETRY_ENABLED": "false",
+            "NO_BROWSER": "true",
+        },
+        {".gemini/settings.json": json.dumps(_GEMINI)},
+        auth_method="gemini-api-key",
+    ),
+}
+
+
+def prepare(name: str, home: Path, base: str) -> dict[str, Any]:
+    """The agent's table for the bridge's configuration, with its files written to ``home``."""
+    recipe = RECIPES[name]
+
+    def fill(text: str) -> str:
+        filled = text.replace("{root}", str(ROOT)).replace("{home}", str(home))
+        return filled.replace("{base}", base)
+
+    for path, content in recipe.files.items():
+        target = home / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(fill(content))
+    env = {key: fill(value) for key, value in recipe.env.items()} | {"HOME": str(home)}
+    return {
+        "command": [fill(word) for word in recipe.argv],
+        "dialect": "acp",
+        "env": env,
+        "auth_method": recipe.auth_method,
+    }
