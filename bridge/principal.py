@@ -21,7 +21,11 @@ _IMPLIED: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """``agents`` and ``roots`` narrow the token; ``None`` means all that are configured."""
+    """``agents`` and ``roots`` narrow the token; ``None`` means all that are configured.
+
+    ``roots`` are absolute and resolved; they narrow what exists for the caller as well as where
+    new sessions may work, since whoever may prompt in a folder works in it.
+    """
 
     owner: str
     token_name: str
@@ -36,9 +40,11 @@ class Principal:
         """Whether the token has ``scope``, by itself or implied by another (``admin`` has all)."""
         return any(scope in _IMPLIED.get(own, frozenset()) for own in self.scopes)
 
-    def sees(self, owner: str, agent: str) -> bool:
-        """Whether a session of ``owner`` with ``agent`` exists for this caller."""
+    def sees(self, owner: str, agent: str, cwd: str) -> bool:
+        """Whether a session of ``owner`` with ``agent`` in ``cwd`` exists for this caller."""
         if self.agents is not None and agent not in self.agents:
+            return False
+        if self.roots is not None and not any(_is_below(cwd, root) for root in self.roots):
             return False
         return owner == self.owner or owner in self.for_owners
 
@@ -50,3 +56,8 @@ class Principal:
     def owners(self) -> frozenset[str]:
         """All owners whose sessions this caller sees."""
         return self.for_owners | {self.owner}
+
+
+def _is_below(path: str, root: str) -> bool:
+    """By whole segments: ``/ws-evil`` is not below ``/ws``."""
+    return f"{path}/".startswith(root.rstrip("/") + "/")

@@ -39,7 +39,7 @@ WHERE s.session_id = ?
 """
 OPEN_SESSIONS: Final = "SELECT session_id FROM sessions WHERE is_open = 1 ORDER BY session_id"
 MAX_LAST_ID: Final = "SELECT MAX(last_id) FROM sessions"
-OWNER_OF: Final = "SELECT owner, agent FROM sessions WHERE session_id = ?"
+OWNER_OF: Final = "SELECT owner, agent, cwd FROM sessions WHERE session_id = ?"
 BY_AGENT_SESSION: Final = """
 SELECT session_id, owner, agent, status FROM sessions
 WHERE agent = ? AND agent_session_id = ? ORDER BY row_id
@@ -49,6 +49,9 @@ SELECT session_id FROM sessions
 WHERE last_id > :last_id AND shelf < 2
     AND +owner IN (SELECT value FROM json_each(:owners))
     AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+    AND (:roots IS NULL OR EXISTS (
+        SELECT 1 FROM json_each(:roots) WHERE substr(cwd || '/', 1, length(value)) = value
+    ))
 ORDER BY last_id
 """
 CLOSED_BEFORE: Final = """
@@ -63,6 +66,9 @@ WHERE owner = :owner AND shelf = :shelf
     AND (:agent IS NULL OR agent = :agent)
     AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
     AND (:query IS NULL OR instr(searched, :query) > 0)
+    AND (:roots IS NULL OR EXISTS (
+        SELECT 1 FROM json_each(:roots) WHERE substr(cwd || '/', 1, length(value)) = value
+    ))
 ORDER BY updated_at DESC, session_id DESC LIMIT :limit
 """
 WORDS: Final = "SELECT rowid FROM session_words WHERE session_words MATCH ? LIMIT ?"
@@ -75,6 +81,9 @@ WHERE row_id IN (SELECT value FROM json_each(:candidates))
     AND (:status IS NULL OR status = :status)
     AND (:agent IS NULL OR agent = :agent)
     AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+    AND (:roots IS NULL OR EXISTS (
+        SELECT 1 FROM json_each(:roots) WHERE substr(cwd || '/', 1, length(value)) = value
+    ))
 ORDER BY updated_at DESC, session_id DESC LIMIT :limit
 """
 FORGET_SESSION: Final = "DELETE FROM sessions WHERE session_id = ?"
@@ -134,12 +143,22 @@ REQUESTS_OF_OWNER: Final = """
 SELECT created_at, row_id, request_id FROM requests
 WHERE owner = :owner AND (created_at, row_id) > (:time, :tie)
     AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+    AND (:roots IS NULL OR EXISTS (
+        SELECT 1 FROM sessions AS s, json_each(:roots) AS root
+        WHERE s.session_id = requests.session_id
+            AND substr(s.cwd || '/', 1, length(root.value)) = root.value
+    ))
 ORDER BY created_at, row_id LIMIT :limit
 """
 PENDING_OF_OWNER: Final = """
 SELECT created_at, row_id, request_id FROM requests
 WHERE owner = :owner AND status = 'pending' AND (created_at, row_id) > (:time, :tie)
     AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+    AND (:roots IS NULL OR EXISTS (
+        SELECT 1 FROM sessions AS s, json_each(:roots) AS root
+        WHERE s.session_id = requests.session_id
+            AND substr(s.cwd || '/', 1, length(root.value)) = root.value
+    ))
 ORDER BY created_at, row_id LIMIT :limit
 """
 

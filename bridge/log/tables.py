@@ -117,10 +117,10 @@ class Tables:
         found = self._database.one(statements.SESSION, (session_id,))
         return None if found is None else _session(found)
 
-    def owner_of(self, session_id: str) -> tuple[str, str] | None:
-        """The owner and the agent of a session."""
+    def owner_of(self, session_id: str) -> tuple[str, str, str] | None:
+        """The owner, the agent and the folder of a session."""
         found = self._database.one(statements.OWNER_OF, (session_id,))
-        return None if found is None else (found[0], found[1])
+        return None if found is None else (found[0], found[1], found[2])
 
     def open_sessions(self) -> list[str]:
         """The sessions whose log may be ahead of their row."""
@@ -137,13 +137,15 @@ class Tables:
         return [SessionHead(*each) for each in found]
 
     def sessions_after(
-        self, last_id: int, owners: frozenset[str], agents: frozenset[str] | None
+        self,
+        last_id: int,
+        owners: frozenset[str],
+        agents: frozenset[str] | None,
+        roots: tuple[str, ...] | None = None,
     ) -> list[str]:
         """The sessions with an entry beyond ``last_id``, purged ones aside, by their last one."""
-        return self._ids(
-            statements.SESSIONS_AFTER,
-            {"last_id": last_id, "owners": _array(owners), "agents": _array(agents)},
-        )
+        wanted = {"owners": _array(owners), "agents": _array(agents), "roots": _folders(roots)}
+        return self._ids(statements.SESSIONS_AFTER, {"last_id": last_id, **wanted})
 
     def closed_before(self, time: float) -> list[str]:
         """The sessions closed before ``time``, longest ago first."""
@@ -163,12 +165,13 @@ class Tables:
         query: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        roots: tuple[str, ...] | None = None,
     ) -> tuple[list[SessionRow], str | None]:
         """A page, latest activity first, and the cursor of the next one.
 
-        ``agents`` narrows what may be seen, ``agent`` what is wanted. ``query`` is looked for in
-        title and folder, whatever the case. Closed sessions are found by ``status="closed"`` only,
-        purged ones never. Raises ``invalid-request`` for a broken cursor.
+        ``agents`` and ``roots`` narrow what may be seen, ``agent`` what is wanted. ``query`` is
+        looked for in title and folder, whatever the case. Closed sessions are found by
+        ``status="closed"`` only, purged ones never. Raises ``invalid-request`` for a broken cursor.
         """
         time, tie = keyset.after_session(cursor)
         looked_for = folded(query) if query else None
@@ -178,6 +181,7 @@ class Tables:
             "status": status,
             "agent": agent,
             "agents": _array(agents),
+            "roots": _folders(roots),
             "query": looked_for,
             "candidates": json.dumps(candidates),
             "time": time,
@@ -247,10 +251,11 @@ class Tables:
         status: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        roots: tuple[str, ...] | None = None,
     ) -> tuple[list[RequestRow], str | None]:
         """A page of requests, oldest first, and the cursor of the next one.
 
-        Of ``session_id``, or without it of all sessions of ``owners`` with ``agents``; only
+        Of ``session_id``, or without it of all of ``owners`` with ``agents`` in ``roots``; only
         pending ones for ``status="pending"``. Raises ``invalid-request`` for a broken cursor.
         """
         time, tie = keyset.after_request(cursor)
@@ -258,7 +263,7 @@ class Tables:
         is_pending = status == "pending"
         if session_id is None:
             statement = statements.PENDING_OF_OWNER if is_pending else statements.REQUESTS_OF_OWNER
-            wanted["agents"] = _array(agents)
+            wanted |= {"agents": _array(agents), "roots": _folders(roots)}
             keys, last = self._merged(statement, wanted, owners, limit, is_descending=False)
         else:
             statement = (
@@ -364,3 +369,8 @@ def _room(limit: int) -> int:
 
 def _array(names: frozenset[str] | None) -> str | None:
     return None if names is None else json.dumps(sorted(names))
+
+
+def _folders(roots: tuple[str, ...] | None) -> str | None:
+    """With a slash at the end, so that ``/ws-evil`` does not begin like ``/ws``."""
+    return None if roots is None else json.dumps([plain(each.rstrip("/") + "/") for each in roots])

@@ -87,6 +87,16 @@ def find(options: Any, category: str) -> dict[str, Any] | None:
     return next((each for each in named if each.get("id") == category), None)
 
 
+def ids_of(options: Any, category: str) -> set[str]:
+    """The ids of every option of a category: an agent may have more than one."""
+    listed = options if isinstance(options, list) else []
+    return {
+        each["id"]
+        for each in listed
+        if isinstance(_id_of(each), str) and category in (each.get("category"), each["id"])
+    }
+
+
 def option_ids(options: Any) -> list[str]:
     """The ids of all options, in order."""
     return [each["id"] for each in options or [] if isinstance(_id_of(each), str)]

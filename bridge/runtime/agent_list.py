@@ -1,7 +1,7 @@
 """The agent's own ``session/list``: asked of a process that is there, or of one for the purpose.
 
-What belongs to a session of another owner is left out: an agent that shares one home among
-owners shows all of them everything.
+What belongs to a session of another owner is left out, and what lies outside the caller's roots:
+an agent that shares one home among owners shows all of them everything.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from bridge.runtime.launch import launch
 from bridge.runtime.link import AgentLink
 from bridge.runtime.process import ExitStatus
 from bridge.runtime.registry import Registry
+from bridge.runtime.roots import is_inside
 from bridge.runtime.services import Services
 
 
@@ -48,6 +49,7 @@ async def agent_sessions(
     *,
     agent: str,
     cwd: str,
+    roots: tuple[str, ...],
     is_narrowed: bool,
     cursor: str | None,
 ) -> dict[str, Any]:
@@ -70,7 +72,7 @@ async def agent_sessions(
     result["sessions"] = [
         each
         for each in result.get("sessions") or []
-        if _is_visible(services, principal, agent, each)
+        if _is_visible(services, principal, agent, each) and _is_in(services, roots, each)
     ]
     return result
 
@@ -100,3 +102,11 @@ def _is_visible(services: Services, principal: Principal, agent: str, listed: An
     session_id = listed.get("sessionId")
     owners = [row.owner for row in services.tables.by_agent_session(agent, str(session_id))]
     return not owners or principal.owner in owners
+
+
+def _is_in(services: Services, roots: tuple[str, ...], listed: dict[str, Any]) -> bool:
+    """Where the agent names no folder, ``resume`` decides by its own."""
+    cwd = listed.get("cwd")
+    if not isinstance(cwd, str) or "\0" in cwd:
+        return cwd is None
+    return any(is_inside(services.resolve(cwd), root) for root in roots)

@@ -59,14 +59,13 @@ def check_choices(
 ) -> None:
     """A mode outside the agent's safe ones approves by itself, so it needs that scope.
 
-    ``config`` may choose the mode too: by the option of that category in ``listed``, or by an
-    option named ``mode`` where none are known yet. Raises ``forbidden``.
+    ``config`` may choose the mode too: by an option of that category in ``listed``, or by one
+    named ``mode``. Raises ``forbidden``.
     """
     safe = services.agent(agent).safe_modes
     if safe is None or principal.may("approve"):
         return
-    option = options.find(listed, "mode")
-    names = {"mode"} | ({option["id"]} if option is not None else set())
+    names = {"mode"} | options.ids_of(listed, "mode")
     chosen = [mode] if mode is not None else []
     chosen += [str(value) for name, value in config.items() if name in names]
     for each in chosen:

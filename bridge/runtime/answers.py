@@ -77,13 +77,12 @@ def reply(session: LiveSession, command: Reply) -> HeldRequest:
             session.services, session.agent, principal, answer.proceed.mode_id, {}
         )
     settled = settle(session, request, answer, "caller", principal.token_name)
-    session.services.audit(
+    session.services.act(
         "reply.given",
-        owner=principal.owner,
-        token=principal.token_name,
-        session=session.session_id,
+        principal,
+        session.session_id,
         request=request.request_id,
-        outcome=answer.outcome.get("outcome") or answer.outcome.get("action"),
+        outcome=_told(answer),
     )
     return settled
 
@@ -104,6 +103,7 @@ def settle(
             "mode_id": answer.proceed.mode_id,
             "prompt": answer.proceed.prompt,
             "request_id": request.request_id,
+            "token": token,
         }
     _resolved(session, settled)
     return settled
@@ -131,7 +131,7 @@ def expire(session: LiveSession) -> None:
             allow_always=session.services.settings.permissions.allow_always,
         )
         if answer is not None:
-            settle(session, request, answer, "timeout", None)
+            _settle_by_rule(session, request, answer, "timeout")
         else:
             session.held.set_expiry(request.request_id, None)
     session.commit()
@@ -210,14 +210,27 @@ def _decide(session: LiveSession, request: HeldRequest) -> Answer | None:
     )
 
 
-def _settle_by_rule(session: LiveSession, request: HeldRequest, answer: Answer) -> None:
-    settle(session, request, answer, "policy", None)
+def _settle_by_rule(
+    session: LiveSession,
+    request: HeldRequest,
+    answer: Answer,
+    by: Literal["policy", "timeout"] = "policy",
+) -> None:
+    settle(session, request, answer, by, None)
     session.services.audit(
         "policy.decided",
+        owner=session.owner,
         session=session.session_id,
         request=request.request_id,
-        outcome=answer.outcome.get("outcome"),
+        by=by,
+        outcome=_told(answer),
     )
+
+
+def _told(answer: Answer) -> Any:
+    """What was decided, for the audit log: the option's id where there is one."""
+    outcome = answer.outcome
+    return outcome.get("optionId") or outcome.get("outcome") or outcome.get("action")
 
 
 def _expiry(session: LiveSession, created_at: str) -> str | None:

@@ -7,10 +7,10 @@ it is committed first and its start is told as events.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from bridge.clock import rfc3339
-from bridge.errors import AgentError, BridgeError, CallerError
+from bridge.errors import AgentError, BridgeError, CallerError, CapacityError
 from bridge.ids import new_id
 from bridge.log.rows import SessionRow
 from bridge.protocol import options, rules
@@ -23,6 +23,8 @@ from bridge.runtime.registry import Registry
 from bridge.runtime.roots import Roots
 from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
+
+_RETRY_AFTER_S: Final = 60
 
 
 class Creation:
@@ -74,6 +76,7 @@ class Creation:
                 ],
             )
         self._catalog.argv(agent)
+        self._check_count(principal.owner)
         cwd = self._roots.folder(principal, command.cwd)
         extra = [self._roots.folder(principal, each) for each in command.additional_directories]
         self._check_servers(command)
@@ -124,6 +127,19 @@ class Creation:
             is_provisional=True,
         )
 
+    def _check_count(self, owner: str) -> None:
+        """Also counts those whose handshake is under way, so that a burst gains nothing."""
+        most = self._services.settings.limits.max_sessions_per_owner
+        begun = [each for each in self._registry.live.values() if each.is_provisional]
+        count = self._services.tables.count_sessions(owner)
+        if count + sum(each.owner == owner for each in begun) >= most:
+            raise CapacityError(
+                "rate-limited",
+                f"This owner has {most} open sessions, which is as many as are allowed.",
+                hint="Delete sessions that are done, or raise limits.max_sessions_per_owner.",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+
     def _permissions(self, command: CreateSession, agent: str) -> rules.Permissions:
         allow_always = self._services.settings.permissions.allow_always
         if command.permissions is None:
@@ -147,7 +163,7 @@ class Creation:
         for row in self._services.tables.by_agent_session(agent, command.resume or ""):
             if row.status in ("closed", "purged"):
                 continue
-            if command.principal.sees(row.owner, row.agent):
+            if self._registry.sees(command.principal, row.session_id):
                 raise CallerError(
                     "session-already-open",
                     "This conversation is one of the bridge's sessions already.",
@@ -174,6 +190,15 @@ class Creation:
     ) -> None:
         fresh = options.from_result(result)
         assert session.link is not None
+        # Only now is it known which option chooses the mode.
+        agent_options.check_choices(
+            self._services,
+            session.agent,
+            command.principal,
+            command.mode,
+            dict(command.config),
+            fresh["configOptions"],
+        )
         session.change(**fresh, capabilities=session.link.capabilities)
         session.commit()
         await agent_options.apply_defaults(session)

@@ -78,13 +78,7 @@ class Handlers:
             self._services.processes.check_room(session)
 
     def _prompted(self, session: LiveSession, command: Prompt, turn_id: str) -> Outcome:
-        self._services.audit(
-            "prompt.sent",
-            owner=command.principal.owner,
-            token=command.principal.token_name,
-            session=session.session_id,
-            turn=turn_id,
-        )
+        self._services.act("prompt.sent", command.principal, session.session_id, turn=turn_id)
         turn = session.projection.turn_of(turn_id)
         if turn is None or (turn.error or {}).get("code") == "storage-full":
             raise StorageError("storage-full", "The disk is full; nothing was begun.")
@@ -114,13 +108,17 @@ class Handlers:
 
     def cancel(self, command: Cancel | CancelTurn) -> Outcome:
         """Cancel the running turn, or drop a queued one."""
-        self._registry.find(command.principal, command.session_id)
-        if not (command.principal.may("prompt") or command.principal.may("approve")):
-            raise CallerError("forbidden", "This token may only read.")
+        may_approve = command.principal.may("approve")
+        self._registry.find(
+            command.principal, command.session_id, "approve" if may_approve else "prompt"
+        )
         session = self._registry.load(command.session_id)
         turn = self._to_cancel(session, command)
         if turn is None:
             return Outcome(session.session_id, None)
+        self._services.act(
+            "turn.cancelled", command.principal, session.session_id, turn=turn.turn_id
+        )
         if session.turn is not None and session.turn.turn_id == turn.turn_id:
             self._soft_cancel(session)
             session.commit()
@@ -224,6 +222,9 @@ class Handlers:
         check_allowing(principal.may("approve"), parsed)
         session.permissions = parsed
         session.change(permissions=parsed.as_json())
+        self._services.act(
+            "permissions.set", principal, session.session_id, isAllowing=parsed.is_allowing
+        )
         answers.apply_rules(session)
 
     async def delete(self, command: DeleteSession) -> Outcome:
@@ -237,6 +238,9 @@ class Handlers:
             await closing.close(session, self._registry, is_purge=command.purge)
         if command.purge:
             closing.purge(session, self._registry)
+        self._services.act(
+            "session.deleted", command.principal, session.session_id, purged=command.purge
+        )
         return Outcome(command.session_id, None)
 
     # -- the agent's options ------------------------------------------------------------------
@@ -251,6 +255,7 @@ class Handlers:
             async with session.lock:
                 await lifecycle.ensure_live(session)
                 await self._set(session, command)
+        self._services.act("option.set", command.principal, session.session_id, **_chosen(command))
         if session.queue and session.turn is None:
             self._services.advance(session)
         return Outcome(session.session_id, session.snapshot())
@@ -289,8 +294,21 @@ class Handlers:
         if link is None:
             raise AgentError("agent-exited", "The agent process has ended.")
         limit_s = self._services.settings.limits.call_s
+        self._services.act(
+            "extension.called", command.principal, session.session_id, method=command.method
+        )
         result = await link.call(command.method, acp.dumps(command.params), limit_s=limit_s)
         return Outcome(session.session_id, {"result": result})
+
+
+def _chosen(command: SetMode | SetModel | SetConfig) -> dict[str, Any]:
+    match command:
+        case SetMode():
+            return {"option": "mode", "value": command.mode_id}
+        case SetModel():
+            return {"option": "model", "value": command.model_id}
+        case SetConfig():
+            return {"option": command.config_id, "value": command.value}
 
 
 def merge_patch(known: Any, patch: Any) -> Any:

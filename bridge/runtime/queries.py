@@ -62,6 +62,7 @@ class Queries:
             query=query,
             cursor=cursor,
             limit=limit,
+            roots=principal.roots,
         )
         shown = [
             _in_list(self._registry.snapshot(row.session_id))
@@ -129,6 +130,7 @@ class Queries:
             status="pending" if status == "pending" else None,
             cursor=cursor,
             limit=limit,
+            roots=principal.roots,
         )
         return {
             "requests": [_shown(row) for row in found],
@@ -200,7 +202,9 @@ class Queries:
     def sessions_after(self, principal: Principal, last_id: int) -> list[str]:
         """The visible sessions with entries after a position."""
         self._registry.flush()
-        return self._services.tables.sessions_after(last_id, principal.owners, principal.agents)
+        return self._services.tables.sessions_after(
+            last_id, principal.owners, principal.agents, principal.roots
+        )
 
     def check_present(self, principal: Principal, session_id: str) -> None:
         self._registry.find(principal, session_id)

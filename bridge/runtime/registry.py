@@ -35,8 +35,8 @@ class Registry:
         Raises ``session-not-found`` where it is not to be seen, ``forbidden`` where the token
         only oversees it or lacks ``scope``.
         """
-        owner, agent = self._owner_of(session_id)
-        if not principal.sees(owner, agent):
+        owner, agent, cwd = self._owner_of(session_id)
+        if not principal.sees(owner, agent, cwd):
             raise not_found()
         if not principal.may(scope):
             raise CallerError("forbidden", f"This token lacks the scope {scope!r}.")
@@ -46,10 +46,10 @@ class Registry:
     def sees(self, principal: Principal, session_id: str) -> bool:
         """Whether a stream of this caller carries the session."""
         try:
-            owner, agent = self._owner_of(session_id)
+            found = self._owner_of(session_id)
         except CallerError:
             return False
-        return principal.sees(owner, agent)
+        return principal.sees(*found)
 
     def open(self, principal: Principal, session_id: str, scope: Scope) -> LiveSession:
         """The session, to be changed. Raises as :meth:`find`, and ``session-closed``."""
@@ -116,13 +116,13 @@ class Registry:
             "lastId": row.last_id,
         }
 
-    def _owner_of(self, session_id: str) -> tuple[str, str]:
+    def _owner_of(self, session_id: str) -> tuple[str, str, str]:
         if not is_id(session_id, "ses"):
             raise not_found()
         if session := self.live.get(session_id):
             if session.is_provisional:
                 raise not_found()
-            return session.owner, session.agent
+            return session.owner, session.agent, session.cwd
         found = self._services.tables.owner_of(session_id)
         if found is None:
             raise not_found()

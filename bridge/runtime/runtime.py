@@ -120,6 +120,7 @@ class Runtime:
             principal,
             agent=agent,
             cwd=folder,
+            roots=self.roots.of(principal),
             is_narrowed=cwd is not None,
             cursor=cursor,
         )
@@ -164,12 +165,12 @@ class Runtime:
             return self._repeated_session(command, claim.ref)
         with claim:
             session = await self._creation.create(command, claim)
-        self.services.audit(
+        self.services.act(
             "session.created",
-            owner=command.principal.owner,
-            token=command.principal.token_name,
-            session=session.session_id,
+            command.principal,
+            session.session_id,
             agent=session.agent,
+            cwd=session.cwd,
         )
         return Outcome(session.session_id, session.snapshot())
 

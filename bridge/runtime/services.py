@@ -14,6 +14,7 @@ from bridge.config import Agent, Settings
 from bridge.errors import BridgeError
 from bridge.log.store import Store
 from bridge.log.tables import Tables
+from bridge.principal import Principal
 from bridge.protocol.rules import Permissions
 from bridge.runtime.spawn import Spawner, Stagger
 from bridge.runtime.timers import Timers
@@ -75,6 +76,16 @@ class Services:
     def agent(self, name: str) -> Agent:
         """The configuration of an agent that is known to exist."""
         return self.settings.agents[name]
+
+    def act(self, event: str, principal: Principal, session_id: str, **more: Any) -> None:
+        """What somebody did to a session, for the audit log."""
+        self.audit(
+            event,
+            owner=principal.owner,
+            token=principal.token_name,
+            session=session_id,
+            **more,
+        )
 
     def stagger(self, name: str) -> Stagger:
         """The gate that keeps two starts of one agent apart (riteway#440)."""

@@ -192,9 +192,6 @@ def _end(session: LiveSession, turn: Turn, verb: Verb, outcome: str) -> None:
     if verb == "cancel" and turn.cancelled_by is None:
         turn.cancelled_by = "caller"
     session.emit("bridge/turn_ended", {"turn": turn.as_json()}, turn_id=turn.turn_id)
-    session.services.audit(
-        "turn.ended", session=session.session_id, turn=turn.turn_id, outcome=outcome
-    )
 
 
 def _keepable(blocks: list[Any] | None) -> list[Any] | None:
@@ -208,13 +205,21 @@ def _follow_up(session: LiveSession, turn: Turn, verb: Verb) -> None:
     if followup is None or verb != "complete":
         return
     block = {"type": "text", "text": followup["prompt"]}
-    queue_turn(
+    made = queue_turn(
         session,
         [block],
         is_first=True,
         caused_by=followup["request_id"],
         mode=followup["mode_id"],
         on_lost="fail",
+    )
+    session.services.audit(
+        "prompt.sent",
+        owner=session.owner,
+        token=followup["token"],
+        session=session.session_id,
+        turn=made.turn_id,
+        request=followup["request_id"],
     )
 
 

@@ -265,3 +265,27 @@ def test_every_statement_finds_its_rows_by_an_index(database: Database, name: st
 def test_every_statement_there_is_has_been_explained() -> None:
     assert len(STATEMENTS) > 30
     assert all(isinstance(text, str) for text in STATEMENTS.values())
+
+
+def test_roots_narrow_what_may_be_seen_by_whole_segments(tables: Tables) -> None:
+    tables.save_session(rows.session("ses_1", cwd="/ws", updated_at=5.0, last_id=1))
+    tables.save_session(rows.session("ses_2", cwd="/ws/below", updated_at=4.0, last_id=2))
+    tables.save_session(rows.session("ses_3", cwd="/ws-evil", updated_at=3.0, last_id=3))
+    tables.save_session(rows.session("ses_4", cwd="/", updated_at=2.0, last_id=4))
+    for number in range(1, 5):
+        tables.save_request(rows.request(f"req_{number}", session_id=f"ses_{number}"))
+
+    def seen(*roots: str) -> list[str]:
+        listed, _ = tables.list_sessions(ADA, None, roots=roots)
+        asked, _ = tables.requests(owners=ADA, status="pending", roots=roots)
+        every, _ = tables.requests(owners=ADA, roots=roots)
+        names = [each.session_id for each in listed]
+        assert tables.sessions_after(0, ADA, None, roots) == names
+        assert [each.session_id for each in asked] == names
+        assert [each.session_id for each in every] == names
+        return names
+
+    assert seen("/ws") == ["ses_1", "ses_2"]
+    assert seen("/ws/below/", "/ws-evil") == ["ses_2", "ses_3"]
+    assert seen("/") == ["ses_1", "ses_2", "ses_3", "ses_4"]
+    assert seen() == []

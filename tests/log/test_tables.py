@@ -31,7 +31,7 @@ def test_a_session_comes_back_as_it_was_saved(tables: Tables) -> None:
 
     assert tables.session("ses_1") == row
     assert tables.session("ses_2") is None
-    assert tables.owner_of("ses_1") == ("ada", "cursor")
+    assert tables.owner_of("ses_1") == ("ada", "cursor", row.cwd)
     assert tables.owner_of("ses_2") is None
 
 
