@@ -14,6 +14,7 @@ from typing import Any, Literal
 from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
+from bridge.principal import Principal
 from bridge.principal import Scope as TokenScope
 
 Rate = Literal["prompts", "sessions"]
@@ -23,12 +24,23 @@ Rate = Literal["prompts", "sessions"]
 class Access:
     """``scope`` a token must have (``None``: any live token), unless ``is_public``.
 
-    ``rate`` names the allowance per token that a request uses up.
+    ``instead`` is a scope that does as well. ``rate`` names the allowance per token that a request
+    uses up.
     """
 
     scope: TokenScope | None
     is_public: bool = False
     rate: Rate | None = None
+    instead: TokenScope | None = None
+
+    @property
+    def scopes(self) -> tuple[TokenScope, ...]:
+        """The scopes any one of which is enough; none where every live token is."""
+        return tuple(each for each in (self.scope, self.instead) if each is not None)
+
+    def admits(self, principal: Principal) -> bool:
+        """Whether the token's scopes are enough."""
+        return not self.scopes or any(map(principal.may, self.scopes))
 
 
 PUBLIC = Access(None, is_public=True)
@@ -36,6 +48,7 @@ ANY_TOKEN = Access(None)
 READ = Access("read")
 PROMPT = Access("prompt")
 APPROVE = Access("approve")
+CANCEL = Access("prompt", instead="approve")
 ADMIN = Access("admin")
 
 Resolver = Callable[[Mapping[str, Any]], Access]

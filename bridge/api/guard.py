@@ -156,8 +156,9 @@ class Guard:
     def _admit(self, exchange: Exchange, access: Access) -> None:
         principal = NO_AUTH if self._no_auth else self._authenticate(exchange)
         exchange.state["principal"] = principal
-        if access.scope is not None and not principal.may(access.scope):
-            raise CallerError("forbidden", f"The token lacks the scope {access.scope}.")
+        if not access.admits(principal):
+            needed = " or ".join(access.scopes)
+            raise CallerError("forbidden", f"The token lacks the scope {needed}.")
         if access.rate is not None:
             buckets = self._rates.prompts if access.rate == "prompts" else self._rates.sessions
             _limit(buckets.take(principal.token_id), f"Too many {access.rate} with this token.")

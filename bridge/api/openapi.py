@@ -104,7 +104,7 @@ def _operation(each: Operation) -> dict[str, Any]:
         "operationId": each.name,
         "summary": each.summary,
         "tags": [each.tag],
-        "x-required-scope": each.access.scope,
+        "x-required-scope": " or ".join(each.access.scopes) or None,
         "parameters": _parameters(each),
         "responses": _responses(each),
     }
