@@ -19,11 +19,10 @@ from bridge.api.context import Context
 from bridge.api.guard import Guard
 from bridge.api.rates import Rates
 from bridge.config import Settings
-from bridge.principal import Principal
 from bridge.runtime.runtime import open_runtime
 from bridge.runtime.services import Audit, no_audit
 from bridge.runtime.spawn import Spawner
-from bridge.tokens import NO_AUTH, TokenStore
+from bridge.tokens import TokenStore
 
 VERSION = installed_version("cursor-acp-bridge")
 
@@ -39,7 +38,7 @@ class Application:
         """End turns within the grace time, then streams; new work is refused meanwhile."""
         if self.context.runtime is not None:
             await self.context.runtime.drain()
-        self.context.streams_end.set()
+        self.context.end_streams()
 
 
 def build(
@@ -52,11 +51,7 @@ def build(
     clock: Callable[[], float] = time.time,
 ) -> Application:
     """The application with these settings. Nothing runs before its lifespan begins."""
-
-    def is_live(principal: Principal) -> bool:
-        return principal is NO_AUTH or tokens.is_live(principal.token_id)
-
-    context = Context(settings=settings, version=VERSION, is_live=is_live)
+    context = Context(settings=settings, version=VERSION, tokens=tokens)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -75,7 +70,7 @@ def build(
             try:
                 yield
             finally:
-                context.streams_end.set()
+                context.end_streams()
                 context.runtime = None
 
     routes = operations.routes()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -118,7 +119,7 @@ class Record:
 
 
 class TokenStore:
-    """The tokens of one bridge. Synchronous but for :meth:`watch` and :meth:`until_dead`."""
+    """The tokens of one bridge. Synchronous but for :meth:`watch`."""
 
     def __init__(self, path: Path, clock: Clock, *, fixed: str | None = None) -> None:
         """Raises :class:`StartupError` where the file is damaged or ``fixed`` is a weak token."""
@@ -135,8 +136,7 @@ class TokenStore:
         self._next_check = 0.0
         self._by_digest: dict[bytes, Record] = {}
         self._by_id: dict[str, Record] = {}
-        self.changed = anyio.Event()
-        """Set, and replaced by a new one, whenever a token came, went or changed."""
+        self._waiting: dict[anyio.CancelScope, str] = {}
         self._load()
 
     def lookup(self, token: bytes) -> Principal | None:
@@ -221,19 +221,26 @@ class TokenStore:
             self._save(kept)
 
     async def watch(self) -> None:
-        """Look at the file twice a second, for ever, so that :attr:`changed` is timely."""
+        """Look at the file twice a second, for ever, so that :meth:`while_live` is timely."""
         while True:
             await anyio.sleep(_CHECK_EVERY_S)
             self._reload_if_due()
 
-    async def until_dead(self, token_id: str) -> None:
-        """Return once the token is revoked or has expired (needs :meth:`watch` to run)."""
-        while self.is_live(token_id):
-            changed = self.changed
-            record = self._by_id.get(token_id)
-            end = None if record is None else record.expires_at
-            with anyio.move_on_after(None if end is None else max(0.0, end - self._clock())):
-                await changed.wait()
+    @contextmanager
+    def while_live(
+        self, principal: Principal, limit_s: float = math.inf
+    ) -> Iterator[anyio.CancelScope]:
+        """What is awaited inside ends after ``limit_s``, or with the token (see :meth:`watch`)."""
+        end = principal.expires_at
+        left_s = limit_s if end is None else min(limit_s, end - self._clock())
+        with anyio.CancelScope(deadline=anyio.current_time() + left_s) as scope:
+            self._waiting[scope] = principal.token_id
+            try:
+                if not self.is_live(principal.token_id):
+                    scope.cancel()
+                yield scope
+            finally:
+                del self._waiting[scope]
 
     def _is_unexpired(self, record: Record) -> bool:
         return record.expires_at is None or self._clock() < record.expires_at
@@ -259,9 +266,9 @@ class TokenStore:
         self._signature = signature
         self._by_id = {record.id: record for record in records}
         self._by_digest = {bytes.fromhex(record.sha256): record for record in records}
-        if before != self._by_id:
-            fired, self.changed = self.changed, anyio.Event()
-            fired.set()
+        for scope, token_id in self._waiting.items():
+            if token_id in before and token_id not in self._by_id:
+                scope.cancel()
 
     def _save(self, records: list[Record]) -> None:
         text = json.dumps({"version": 1, "tokens": [r.as_json() for r in records]}, indent=2)

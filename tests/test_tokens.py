@@ -299,32 +299,43 @@ def test_a_weak_fixed_token_keeps_the_bridge_from_starting(path: Path, weak: str
 
 
 @pytest.mark.anyio
-async def test_whoever_waits_for_a_tokens_end_is_told(path: Path) -> None:
+async def test_what_waits_for_a_token_ends_with_it_and_with_no_other(path: Path) -> None:
     store = TokenStore(path, Clock())
     principal = store.lookup(store.create("phone").encode())
     assert principal is not None
+    ended = anyio.Event()
+
+    async def wait() -> None:
+        with store.while_live(principal) as scope:
+            await anyio.sleep_forever()
+        assert scope.cancelled_caught
+        ended.set()
+
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(store.until_dead, principal.token_id)
+            tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
             store.create("laptop")
+            store.revoke("laptop")
             await anyio.wait_all_tasks_blocked()
+            assert not ended.is_set()
             store.revoke("phone")
+    with store.while_live(principal):
+        await anyio.sleep_forever()
+    with store.while_live(NO_AUTH, 0):
+        await anyio.sleep_forever()
 
 
 @pytest.mark.anyio
-async def test_whoever_waits_is_told_of_an_expiry_too(store: TokenStore, clock: Clock) -> None:
+async def test_what_waits_ends_with_an_expiry_too(store: TokenStore, clock: Clock) -> None:
     principal = store.lookup(store.create("phone", expires_at=clock.now + 0.01).encode())
     assert principal is not None
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(store.until_dead, principal.token_id)
-            await anyio.wait_all_tasks_blocked()
-            clock.now += 1
+    with anyio.fail_after(5), store.while_live(principal):
+        await anyio.sleep_forever()
 
 
 @pytest.mark.anyio
-async def test_a_watching_bridge_tells_of_a_revocation_within_a_second(
+async def test_a_watching_bridge_ends_what_waits_within_a_second_of_a_revocation(
     store: TokenStore, path: Path
 ) -> None:
     commands = TokenStore(path, Clock())
@@ -334,8 +345,8 @@ async def test_a_watching_bridge_tells_of_a_revocation_within_a_second(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(running.watch)
         commands.revoke("phone")
-        with anyio.fail_after(1):
-            await running.until_dead(principal.token_id)
+        with anyio.fail_after(1), running.while_live(principal):
+            await anyio.sleep_forever()
         tasks.cancel_scope.cancel()
 
 

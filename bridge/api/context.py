@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -11,21 +12,24 @@ from starlette.requests import Request
 
 from bridge.api import metrics
 from bridge.config import Settings
+from bridge.errors import CallerError
 from bridge.principal import Principal
 from bridge.runtime.runtime import Runtime
+from bridge.tokens import TokenStore
 
 
 @dataclass(slots=True)
 class Context:
-    """One per application; ``is_live`` tells whether a token is still good."""
+    """One per application; ``tokens`` tells whether one is still good."""
 
     settings: Settings
     version: str
-    is_live: Callable[[Principal], bool]
+    tokens: TokenStore
     runtime: Runtime | None = None
     registry: CollectorRegistry = field(init=False)
     streams_end: anyio.Event = field(default_factory=anyio.Event)
     streams: dict[str, int] = field(default_factory=dict)
+    _waits: set[anyio.CancelScope] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.registry = metrics.registry_of(
@@ -37,6 +41,29 @@ class Context:
         """The runtime, which exists while the application's lifespan lasts."""
         assert self.runtime is not None
         return self.runtime
+
+    def end_streams(self) -> None:
+        """End every stream and every wait, now and from now on."""
+        self.streams_end.set()
+        for scope in self._waits:
+            scope.cancel()
+
+    @contextmanager
+    def waiting(self, principal: Principal, limit_s: float) -> Iterator[None]:
+        """Await inside for ``limit_s`` at most, while the token lives and streams last."""
+        with self.tokens.while_live(principal, limit_s) as scope:
+            self._waits.add(scope)
+            try:
+                if self.streams_end.is_set():
+                    scope.cancel()
+                yield
+            finally:
+                self._waits.discard(scope)
+
+    def check_live(self, principal: Principal) -> None:
+        """After a wait: raises ``unauthorized`` where the token did not outlive it."""
+        if not self.tokens.is_live(principal.token_id):
+            raise CallerError("unauthorized", "The token is not valid any more.")
 
 
 def context_of(request: Request) -> Context:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -69,8 +68,8 @@ async def of_all(request: Request) -> Response:
     source = Source(
         cursor,
         lambda: store.changed,
-        is_allowed=lambda: context.is_live(principal),
-        recheck_s=_RECHECK_S,
+        is_allowed=lambda: context.tokens.is_live(principal.token_id),
+        hold=lambda limit_s: context.waiting(principal, limit_s),
     )
     return _stream(context, principal, source)
 
@@ -89,9 +88,6 @@ def turn_stream(request: Request, shown: dict[str, Any]) -> Response:
     return _stream(context, principal, source, headers)
 
 
-_RECHECK_S: Final = 1.0
-
-
 def _session_source(
     context: Context, principal: Principal, log: SessionLog, cursor: SessionCursor
 ) -> Source:
@@ -99,8 +95,8 @@ def _session_source(
         cursor,
         lambda: log.changed,
         is_over=lambda: log.is_closed or cursor.is_finished,
-        is_allowed=lambda: context.is_live(principal),
-        recheck_s=_RECHECK_S,
+        is_allowed=lambda: context.tokens.is_live(principal.token_id),
+        hold=lambda limit_s: context.waiting(principal, limit_s),
     )
 
 
@@ -140,14 +136,16 @@ async def _page(request: Request, cursor: Any, log: Any) -> Response:
         float(reading.number(request.query_params.get("wait"), "wait") or 0), reading.MAX_WAIT_S
     )
     context = context_of(request)
+    principal = reading.principal_of(request)
     page = cursor.page(limit)
-    with anyio.move_on_after(wait_s):
-        while wait_s and not page.events and not context.streams_end.is_set():
+    with context.waiting(principal, wait_s):
+        while wait_s and not page.events:
             signal = log.changed
             page = cursor.page(limit)
             if page.events or getattr(log, "is_closed", False):
                 break
             await signal.wait()
+    context.check_live(principal)
     body = b'{"events":[%s],"nextAfter":%d,"more":%s}' % (
         b",".join(page.events),
         page.next_after,

@@ -115,7 +115,17 @@ class Guard:
         _check_content(exchange, self._body_bytes)
         if not is_plain:
             raise CallerError("not-found", "There is nothing at this path.")
-        await self._app(exchange.scope, exchange.receive, exchange.send)
+        if exchange.is_socket and exchange.principal is not None:
+            await self._serve_socket(exchange, exchange.principal)
+        else:
+            await self._app(exchange.scope, exchange.receive, exchange.send)
+
+    async def _serve_socket(self, exchange: Exchange, principal: Principal) -> None:
+        """A socket ends with its token. What is waited for over HTTP sees to that by itself."""
+        with self._tokens.while_live(principal) as scope:
+            await self._app(exchange.scope, exchange.receive, exchange.send)
+        if scope.cancelled_caught:
+            await exchange.send({"type": "websocket.close", "code": 1008, "reason": "token"})
 
     def _check_host(self, exchange: Exchange) -> None:
         host = _host_of(exchange)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 import anyio
@@ -26,6 +27,8 @@ SEND_TIMEOUT_S: Final = 30
 SLICE_BYTES: Final = 65536
 
 _HEARTBEAT: Final = b": \n\n"
+
+Hold = Callable[[float], AbstractContextManager[Any]]
 
 
 class Signal(Protocol):
@@ -59,25 +62,24 @@ class Source:
         *,
         is_over: Callable[[], bool] = lambda: False,
         is_allowed: Callable[[], bool] = lambda: True,
-        recheck_s: float = HEARTBEAT_S,
+        hold: Hold = anyio.move_on_after,
     ) -> None:
+        """``hold`` bounds a wait in seconds, and ends it early where the stream is to end."""
         self.cursor = cursor
         self.changed = changed
         self.is_over = is_over
         self.is_allowed = is_allowed
-        self.recheck_s = recheck_s
+        self.hold = hold
 
 
 async def follow(source: Source, ended: anyio.Event) -> AsyncIterator[bytes]:
     """SSE text for ever, or until the source is over, forbidden, or ``ended`` is set."""
     cursor = source.cursor
     yield cursor.preamble()
-    quiet_s = 0.0
     while not ended.is_set() and source.is_allowed():
         signal = source.changed()
         is_over = source.is_over()
         if piece := cursor.take(SLICE_BYTES * 4):
-            quiet_s = 0.0
             yield piece
             await anyio.lowlevel.checkpoint()
             continue
@@ -86,22 +88,12 @@ async def follow(source: Source, ended: anyio.Event) -> AsyncIterator[bytes]:
             continue
         if is_over:
             return
-        if await _changed_within(signal, ended, source.recheck_s):
-            continue
-        quiet_s += source.recheck_s
-        if quiet_s >= HEARTBEAT_S:
-            quiet_s = 0.0
+        is_quiet = True
+        with source.hold(HEARTBEAT_S):
+            await signal.wait()
+            is_quiet = False
+        if is_quiet and source.is_allowed():
             yield _HEARTBEAT
-
-
-async def _changed_within(signal: Signal, ended: anyio.Event, limit_s: float) -> bool:
-    """Whether something came in time. The end of all streams also counts."""
-    if ended.is_set():
-        return True
-    with anyio.move_on_after(limit_s):
-        await signal.wait()
-        return True
-    return False
 
 
 class EventStream(EventSourceResponse):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -113,8 +112,8 @@ async def _settled(
     """The turn once it has ended or waits for a person, or as it is when the time is up."""
     queries = context.running.queries
     session_id, turn_id = shown["sessionId"], shown["turnId"]
-    with anyio.move_on_after(wait_s):
-        while shown["status"] in ("queued", "running") and not context.streams_end.is_set():
+    with context.waiting(principal, wait_s):
+        while shown["status"] in ("queued", "running"):
             session = queries.live(session_id)
             if session is None:
                 break
@@ -123,4 +122,5 @@ async def _settled(
             if shown["status"] not in ("queued", "running"):
                 break
             await settled.wait()
+    context.check_live(principal)
     return queries.turn(principal, session_id, turn_id)

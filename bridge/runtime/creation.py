@@ -273,7 +273,7 @@ class Creation:
         session.problem = self._services.describe(error)
         session.emit("bridge/session_deleted", {"purged": False})
         session.commit()
-        session.log.is_closed = True
+        session.log.close()
 
 
 def check_allowing(may_approve: bool, permissions: rules.Permissions) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
@@ -72,6 +73,11 @@ async def socket(socket: WebSocket) -> None:
     await socket.close()
 
 
+async def held_socket(socket: WebSocket) -> None:
+    await socket.accept()
+    await anyio.sleep_forever()
+
+
 async def cut_off(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     raise RuntimeError("in the middle")
@@ -107,6 +113,8 @@ ROUTES = [
     route("/v1/refused", refused, access.READ),
     route("/v1/gone", gone, access.READ),
     access.GuardedSocket("/acp", socket, access=access.PROMPT),
+    access.GuardedSocket("/held", held_socket, access=access.READ),
+    access.GuardedSocket("/open", socket, access=access.PUBLIC),
     access.GuardedMount("/assets", Response(b"asset"), access=access.PUBLIC),
 ]
 EVERY_GUARDED_PATH = [

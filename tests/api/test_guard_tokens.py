@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import anyio
 import pytest
 from starlette.routing import Match, Route
 
@@ -154,6 +155,28 @@ MATRIX = {
     "approve": {"/v1/me", "GET /v1/sessions", "POST /v1/reply"},
     "admin": {"/v1/me", "GET /v1/sessions", "POST /v1/sessions", "POST /v1/reply", "/v1/admin"},
 }
+
+
+async def test_an_open_socket_ends_with_its_token(door: Door) -> None:
+    token = (b"authorization", b"Bearer " + door.tokens.create("phone").encode())
+    answers = []
+
+    async def ask() -> None:
+        answers.append(await door.ask("/held", token, type="websocket", scheme="ws"))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            door.tokens.revoke("phone")
+    opened, closed = answers[0].messages
+    assert opened["type"] == "websocket.accept"
+    assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
+
+
+async def test_a_public_socket_needs_no_token(door: Door) -> None:
+    answer = await door.ask("/open", type="websocket", scheme="ws")
+    assert answer.messages[0]["type"] == "websocket.accept"
 
 
 @pytest.mark.parametrize("scope", MATRIX)
