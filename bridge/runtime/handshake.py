@@ -18,8 +18,12 @@ from bridge.redact import redact
 from bridge.runtime.link import AUTH_REQUIRED, AgentLink
 
 _TRANSIENT_CODE: Final = -32603
-_NOT_FOUND_CODES: Final = frozenset({-32602, -32002, -32001, -32603})
-_NOT_FOUND: Final = re.compile(r"not found|unknown session|no such session|does not exist", re.I)
+_NOT_FOUND: Final = re.compile(
+    r"\b(?:session|conversation|thread|resource)\b.{0,120}(?:not found|does not exist)"
+    r"|unknown session|no such session|\bno (?:saved )?sessions?\b",
+    re.IGNORECASE,
+)
+"""Every agent has words and a code of its own for it; the words are more alike than the codes."""
 
 Call = Callable[[], Awaitable[Any]]
 
@@ -134,7 +138,7 @@ def login_needed(link: AgentLink, agent: Agent, cause: AgentError | None = None)
 
 def _says_not_found(error: AgentError) -> bool:
     agent_error = error.extra.get("agentError")
-    if not isinstance(agent_error, dict) or agent_error.get("code") not in _NOT_FOUND_CODES:
+    if not isinstance(agent_error, dict):
         return False
     return _NOT_FOUND.search(f"{agent_error.get('message')} {agent_error.get('data')}") is not None
 

@@ -65,7 +65,10 @@ _GEMINI = {
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One agent; ``{root}``, ``{home}`` and ``{base}`` are filled in. ``shell`` makes it ask."""
+    """One agent; ``{root}``, ``{home}`` and ``{base}`` are filled in. ``shell`` makes it ask.
+
+    ``can_load``: whether a conversation outlives a process that was killed.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -89,6 +92,7 @@ RECIPES: Mapping[str, Recipe] = {
             "OPENAI_MODEL": "stand-in",
             "LLM_PROVIDER": "OPENAI",
         },
+        can_load=False,
     ),
     "opencode": Recipe(
         ("{root}/opencode/node_modules/.bin/opencode", "acp"),

@@ -79,8 +79,7 @@ async def test_a_real_agents_conversation_outlives_a_killed_bridge(
 ) -> None:
     with StandIn() as base:
         table = prepare(name, tmp_path / "home", base)
-        bridge = Subprocess(tmp_path, toml(name, table))
-        try:
+        async with Subprocess(tmp_path, toml(name, table)) as bridge:
             caller = await bridge.start()
             session_id = (await caller.session())["sessionId"]
             turn = await caller.turn(session_id, "Remember this.")
@@ -96,13 +95,11 @@ async def test_a_real_agents_conversation_outlives_a_killed_bridge(
             ended = await caller.settled(session_id, turn["turnId"])
             assert ended["error"]["code"] == "bridge-restarted"
             turn = await caller.turn(session_id, "Go on.")
-            if turn["error"] is not None and turn["error"]["code"] == "session-lost":
-                assert not RECIPES[name].can_load, turn
+            if not RECIPES[name].can_load:
+                assert turn["error"]["code"] == "session-lost", turn
                 turn = await caller.turn(session_id, "Go on.", onLost="new")
             assert (turn["status"], turn["outcome"]) == ("completed", "ok"), turn
             assert turn["text"].count("stand-in") == 1
-        finally:
-            bridge.stop()
 
 
 def toml(name: str, table: Json) -> str:

@@ -315,13 +315,25 @@ class Subprocess:
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
         self.lines: list[str] = []
+        self._callers: list[Caller] = []
+
+    async def __aenter__(self) -> Subprocess:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            for caller in self._callers:
+                await caller.http.aclose()
+        self.stop()
 
     async def start(self) -> Caller:
         """Start it and return a caller once it listens."""
         self._spawn()
         with anyio.fail_after(LIMIT_S):
             self.url = await anyio.to_thread.run_sync(self._read_url, abandon_on_cancel=True)
-        return Caller(self.url)
+        caller = Caller(self.url)
+        self._callers.append(caller)
+        return caller
 
     def _spawn(self) -> None:
         log = open(self.folder / "bridge.log", "a")
