@@ -40,8 +40,20 @@ def check_exposure(settings: Settings, tokens: TokenStore | None = None) -> None
             f"--no-auth is only for loopback addresses, and {host!r} is none: "
             "everybody who reaches it would have a shell on this machine."
         )
+    _check_proxies(settings.server.trusted_proxies)
     if tokens is not None and not is_local and tokens.is_empty():
         raise StartupError(
             f"{host!r} can be reached from other machines and there is no token yet; make one "
             "with `cursor-bridge token create --name NAME`, or set CURSOR_BRIDGE_TOKEN."
         )
+
+
+def _check_proxies(proxies: tuple[str, ...]) -> None:
+    """Whoever is trusted says where a caller comes from: a name or ``*`` would be anybody."""
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError:
+            raise StartupError(
+                f"server.trusted_proxies: {proxy!r} is no address and no network."
+            ) from None

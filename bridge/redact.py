@@ -9,11 +9,12 @@ messages themselves pass through unchanged and are no business of this module.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
 MASK = "[redacted]"
-_SHORTEST_SECRET = 6
-"""Shorter values (``1``, ``true``) would blot out ordinary text."""
+_SHORTEST_SECRET = 8
+"""Shorter values (``1``, ``true``, ``staging``) would blot out ordinary text."""
 
 _SHAPES = re.compile(
     r"""
@@ -33,6 +34,19 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, MASK)
     return _SHAPES.sub(_mask, text)
+
+
+def redact_all(value: Any, secrets: Collection[str] = ()) -> Any:
+    """A JSON value with every text in it redacted; names of members stay."""
+    match value:
+        case str():
+            return redact(value, secrets)
+        case dict():
+            return {key: redact_all(item, secrets) for key, item in value.items()}
+        case list() | tuple():
+            return [redact_all(item, secrets) for item in value]
+        case _:
+            return value
 
 
 def _mask(match: re.Match[str]) -> str:

@@ -44,6 +44,13 @@ def test_loopback_is_what_only_this_machine_reaches(host: str, expected: bool) -
     assert is_loopback(host) == expected
 
 
+@pytest.mark.parametrize("proxy", ["*", "", "proxy.example", "10.0.0.0/99"])
+def test_a_proxy_that_could_be_anybody_keeps_the_bridge_from_starting(proxy: str) -> None:
+    check_exposure(Settings(server=Server(trusted_proxies=("127.0.0.1", "10.0.0.0/8", "::1"))))
+    with pytest.raises(StartupError, match="trusted_proxies"):
+        check_exposure(Settings(server=Server(trusted_proxies=(proxy,))))
+
+
 def test_strangers_are_kept_out_by_not_starting(store: TokenStore) -> None:
     everywhere = Server(host="0.0.0.0")
     check_exposure(Settings(), store)

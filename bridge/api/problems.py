@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from bridge.errors import BridgeError, CallerError, Code
-from bridge.redact import redact
+from bridge.redact import redact, redact_all
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:cursor-acp-bridge:problem:"
@@ -136,7 +136,7 @@ def complete_problem(stored: Mapping[str, Any]) -> dict[str, Any]:
     if stored.get("hint"):
         document["hint"] = stored["hint"]
     extra = {k: v for k, v in (stored.get("extra") or {}).items() if k not in document}
-    return cast("dict[str, Any]", _redacted(document | extra))
+    return cast("dict[str, Any]", redact_all(document | extra))
 
 
 def as_json(error: BridgeError) -> dict[str, Any]:
@@ -223,15 +223,3 @@ def _methods_of(request: Request) -> set[str]:
         if route.matches(request.scope)[0] is not Match.NONE:
             found |= getattr(route, "methods", None) or set()
     return found
-
-
-def _redacted(value: Any) -> Any:
-    match value:
-        case str():
-            return redact(value)
-        case dict():
-            return {key: _redacted(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_redacted(item) for item in value]
-        case _:
-            return value

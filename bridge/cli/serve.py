@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -17,14 +18,15 @@ from pydantic import ValidationError
 from bridge import app, logs
 from bridge.api.server import BridgeServer, make_config
 from bridge.app import Application
-from bridge.audit import AuditLog
+from bridge.audit import FILE_NAME, AuditLog
 from bridge.config import Agent, Settings, load
+from bridge.errors import AgentError
 from bridge.exposure import check_exposure
-from bridge.runtime import linux
+from bridge.runtime import environment, linux
 from bridge.runtime.find import find_cursor
 from bridge.runtime.spawn import LocalSpawner, death_signal_prefix
 from bridge.state import StateDir
-from bridge.tokens import StartupError, TokenStore
+from bridge.tokens import ALL_SCOPES, FIRST_START, StartupError, TokenStore
 
 DEMO = "demo"
 
@@ -134,12 +136,15 @@ def run(settings: Settings) -> None:
         tokens = TokenStore(state.path / "tokens.json", time.time, fixed=fixed)
         check_exposure(settings, tokens)
         first = None if settings.no_auth else tokens.ensure_first()
+        audit = AuditLog(state.path / FILE_NAME, time.time, secrets=secrets)
+        if first is not None:
+            audit.write("token.created", owner="local", token=FIRST_START, scopes=ALL_SCOPES)
         application = app.build(
             settings,
             tokens,
             spawn=LocalSpawner(death_signal_prefix()),
             state_tag=state.tag,
-            audit=AuditLog(state.path / "audit.jsonl", time.time, secrets=secrets).write,
+            audit=audit.write,
         )
         server = AnnouncingServer(settings, first, application)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -149,13 +154,15 @@ def run(settings: Settings) -> None:
 
 
 def configured_secrets(settings: Settings) -> tuple[str, ...]:
-    """Every secret that the settings hold, to be masked wherever it might be written."""
-    values = [settings.token] if settings.token is not None else []
+    """Every secret known at start, to be masked wherever it might be written."""
+    found = {settings.token.get_secret_value()} if settings.token is not None else set()
     for agent in settings.agents.values():
-        values += agent.env.values()
+        found.update(environment.secret_values(agent.env, {}))
     for owner in settings.owners.values():
-        values += owner.env.values()
-    return tuple(sorted({value.get_secret_value() for value in values if value}))
+        # A key file that cannot be read is the business of the session that needs it.
+        with contextlib.suppress(AgentError):
+            found.update(environment.secret_values({}, environment.owner_variables(owner)))
+    return tuple(sorted(found))
 
 
 class AnnouncingServer(BridgeServer):

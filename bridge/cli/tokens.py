@@ -7,6 +7,7 @@ Exit code 2 where it cannot be done, with the reason on stderr.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any, TypeVar
 import click
 from pydantic import ValidationError
 
+from bridge import audit
+from bridge.audit import AuditLog
 from bridge.clock import rfc3339
 from bridge.config import load
 from bridge.tokens import (
@@ -92,7 +95,8 @@ def create(
     state_dir: Path | None,
 ) -> None:
     """Make a token and print it; it cannot be shown again."""
-    store = _store(config, state_dir)
+    path = _state_dir(config, state_dir)
+    store = _store(path)
     try:
         made = store.create(
             name,
@@ -105,6 +109,17 @@ def create(
         )
     except (TokenError, OSError) as error:
         raise TokenCommandFailed(str(error)) from error
+    _audit(
+        path,
+        "token.created",
+        owner=owner,
+        token=name,
+        scopes=scopes or DEFAULT_SCOPES,
+        forOwners=for_owners or None,
+        agents=agents or None,
+        roots=roots or None,
+        expiresInSeconds=expires,
+    )
     click.echo(f"Token {name} of owner {owner}; keep it, it is not shown again:", err=True)
     click.echo(made)
 
@@ -113,7 +128,7 @@ def create(
 @located
 def list_tokens(config: Path | None, state_dir: Path | None) -> None:
     """Show all tokens, without what would let anybody in."""
-    records = _store(config, state_dir).records()
+    records = _store(_state_dir(config, state_dir)).records()
     if not records:
         click.echo("There are no tokens.", err=True)
     for record in records:
@@ -125,27 +140,42 @@ def list_tokens(config: Path | None, state_dir: Path | None) -> None:
 @located
 def revoke(name: str, config: Path | None, state_dir: Path | None) -> None:
     """End a token at once; a running bridge notices within a second."""
+    path = _state_dir(config, state_dir)
     try:
-        _store(config, state_dir).revoke(name)
+        _store(path).revoke(name)
     except (TokenError, OSError) as error:
         raise TokenCommandFailed(str(error)) from error
+    _audit(path, "token.revoked", token=name)
     click.echo(f"Token {name} is revoked.", err=True)
 
 
-def _store(config: Path | None, state_dir: Path | None) -> TokenStore:
+def _audit(state_dir: Path, event: str, **fields: Any) -> None:
+    """A line in the bridge's own audit log, which only the bridge itself rotates."""
+    log = AuditLog(state_dir / audit.FILE_NAME, time.time, max_bytes=sys.maxsize)
+    log.write(event, **fields)
+    log.close()
+
+
+def _store(state_dir: Path) -> TokenStore:
+    try:
+        return TokenStore(state_dir / FILE_NAME, time.time)
+    except (OSError, StartupError) as error:
+        raise TokenCommandFailed(str(error)) from error
+
+
+def _state_dir(config: Path | None, state_dir: Path | None) -> Path:
     overrides: dict[str, Any] = {}
     if state_dir is not None:
         overrides["storage"] = {"state_dir": state_dir}
     try:
-        settings = load(config, **overrides)
-        return TokenStore(settings.state_dir / FILE_NAME, time.time)
+        return load(config, **overrides).state_dir
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise TokenCommandFailed(
             f"The configuration does not fit: {where}: {first['msg']}"
         ) from error
-    except (OSError, ValueError, StartupError) as error:
+    except (OSError, ValueError) as error:
         raise TokenCommandFailed(str(error)) from error
 
 

@@ -17,6 +17,7 @@ from bridge.protocol.connection import (
     Responded,
     Warned,
 )
+from bridge.redact import redact
 from bridge.runtime import answers, turn_flow
 from bridge.runtime.link import AgentLink, exit_error
 from bridge.runtime.process import ExitStatus
@@ -57,7 +58,7 @@ class Inbox:
             case Responded():
                 self._responded(link, message)
             case Warned():
-                self._warned(message)
+                self._warned(link, message)
             case Refused():
                 pass
             case _:
@@ -162,10 +163,10 @@ class Inbox:
         elif message.call_id == link.opening_call and message.result is not None:
             session.agent_session_id = acp.peek_session_id(message.result) or None
 
-    def _warned(self, message: Warned) -> None:
+    def _warned(self, link: AgentLink, message: Warned) -> None:
         self._warnings += 1
         if self._warnings < MAX_WARNINGS:
-            self._session.note(message.code, message.detail)
+            self._session.note(message.code, redact(message.detail, link.secrets))
         elif self._warnings == MAX_WARNINGS:
             self._session.note(
                 "too-many-warnings", "Further warnings of this process are not kept."

@@ -28,6 +28,7 @@ async def launch(
     link = AgentLink(owned_by, max_line_bytes=services.settings.limits.line_bytes)
     try:
         plan = _plan(services, agent, owner, cwd)
+        link.secrets = plan.secrets
         await services.stagger(agent).wait()
         link.process = await services.spawn(plan, link)
     except BaseException:

@@ -23,6 +23,7 @@ from bridge.protocol.connection import (
     Responded,
     RpcError,
 )
+from bridge.redact import redact, redact_all
 from bridge.runtime.process import AgentProcess, ExitStatus
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class AgentLink:
         self.initialized: dict[str, Any] = {}
         self.is_stopping = False
         self.is_expected_to_end = False
+        self.secrets: tuple[str, ...] = ()
+        """Values to mask in what the agent says of its failures."""
         self.opening_call: str | None = None
         self.activity = anyio.Event()
         self._calls: dict[str, asyncio.Future[bytes]] = {}
@@ -177,7 +180,7 @@ class AgentLink:
         if future is None or future.done():
             return
         if message.error is not None:
-            future.set_exception(rpc_failure(message.error))
+            future.set_exception(rpc_failure(message.error, self.secrets))
         else:
             future.set_result(message.result or b"null")
 
@@ -199,16 +202,17 @@ def exit_error(status: ExitStatus) -> AgentError:
     )
 
 
-def rpc_failure(error: RpcError) -> AgentError:
-    """The agent's JSON-RPC error as a problem."""
+def rpc_failure(error: RpcError, secrets: tuple[str, ...]) -> AgentError:
+    """The agent's JSON-RPC error as a problem; agents name the key that was refused."""
     data: Any = None
     if error.data is not None:
         try:
             data = loads(error.data)
         except ValueError:
             data = None
-    detail = describe(error.message, data)
-    agent_error = {"code": error.code, "message": error.message, "data": data}
+    message, data = redact(error.message, secrets), redact_all(data, secrets)
+    detail = describe(message, data)
+    agent_error = {"code": error.code, "message": message, "data": data}
     return AgentError("agent-error", detail, agentError=agent_error)
 
 

@@ -15,6 +15,7 @@ from bridge.ids import new_id
 from bridge.protocol import acp, cursor
 from bridge.protocol.connection import Responded
 from bridge.protocol.turns import Turn, Verb, judge
+from bridge.redact import redact_all
 from bridge.runtime import answers
 from bridge.runtime.link import rpc_failure
 from bridge.runtime.session import LiveSession
@@ -96,7 +97,7 @@ def prompt_answered(session: LiveSession, message: Responded) -> None:
         if was_cancelled:
             finish(session, "cancel", "cancelled")
         else:
-            turn.error = session.services.describe(rpc_failure(message.error))
+            turn.error = session.services.describe(rpc_failure(message.error, _secrets(session)))
             finish(session, "fail", "error")
         return
     result = _result_of(message)
@@ -229,10 +230,15 @@ def _looks_failed(session: LiveSession, turn: Turn) -> bool:
     suspected = cursor.suspected_error(session.projection.last_chunk)
     if suspected is None:
         return False
+    suspected = redact_all(suspected, _secrets(session))
     turn.suspected_error = suspected
     warning = {"code": "suspected-error", "detail": f"{suspected['kind']}: {suspected['text']}"}
     session.emit("bridge/warning", warning, turn_id=turn.turn_id)
     return True
+
+
+def _secrets(session: LiveSession) -> tuple[str, ...]:
+    return session.link.secrets if session.link is not None else ()
 
 
 def _may_try_again(session: LiveSession, turn: Turn) -> bool:

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -264,6 +265,11 @@ class Bridge:
     workspace: Path
     server: Served
     audit: list[Json] = field(default_factory=list)
+    tokens: TokenStore = field(kw_only=True)
+
+    def caller_with(self, name: str, **asked: Any) -> Caller:
+        """A caller with a token of its own, made as ``token create`` makes it."""
+        return Caller(self.server.url, self.tokens.create(name, **asked))
 
 
 @asynccontextmanager
@@ -273,7 +279,7 @@ async def serving(folder: Path, agents: Mapping[str, Any], **values: Any) -> Asy
     state = StateDir(settings.state_dir)
     audit: list[Json] = []
     try:
-        tokens = TokenStore(state.path / "tokens.json", lambda: 0.0, fixed=TOKEN)
+        tokens = TokenStore(state.path / "tokens.json", time.time, fixed=TOKEN)
         application = app.build(
             settings,
             tokens,
@@ -292,7 +298,9 @@ async def serving(folder: Path, agents: Mapping[str, Any], **values: Any) -> Asy
                 await server.listening.wait()
             caller = Caller(server.url)
             try:
-                yield Bridge(caller, application, settings, folder / "ws", server, audit)
+                yield Bridge(
+                    caller, application, settings, folder / "ws", server, audit, tokens=tokens
+                )
             finally:
                 with anyio.CancelScope(shield=True):
                     await caller.http.aclose()

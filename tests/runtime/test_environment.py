@@ -99,7 +99,7 @@ def test_configured_values_and_inherited_keys_count_as_secret() -> None:
             "visit: [redacted] now",
         ),
         ("via http://me:pass@proxy:3128/x", "via http://[redacted]@proxy:3128/x"),
-        ("the value s3cr3t! and s3cr3t!-longer", "the value [redacted] and [redacted]"),
+        ("the value s3cr3t-! and s3cr3t-!-longer", "the value [redacted] and [redacted]"),
         (
             "1 true monkey_business task-list risk-free",
             "1 true monkey_business task-list risk-free",
@@ -108,5 +108,5 @@ def test_configured_values_and_inherited_keys_count_as_secret() -> None:
     ],
 )
 def test_what_lets_its_reader_act_as_another_is_masked(text: str, expected: str) -> None:
-    shown = redact(text, ("s3cr3t!", "s3cr3t!-longer", "1", "true"))
+    shown = redact(text, ("s3cr3t-!", "s3cr3t-!-longer", "1", "true", "monkey"))
     assert shown.removesuffix("[redacted]") == expected.removesuffix("[redacted]")
