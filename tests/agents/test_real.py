@@ -99,7 +99,7 @@ async def test_a_real_agents_conversation_outlives_a_killed_bridge(
                 assert turn["error"]["code"] == "session-lost", turn
                 turn = await caller.turn(session_id, "Go on.", onLost="new")
             assert (turn["status"], turn["outcome"]) == ("completed", "ok"), turn
-            assert turn["text"].count("stand-in") == 1
+            assert turn["text"].count("stand-in speaking") == 1
 
 
 def toml(name: str, table: Json) -> str:

@@ -362,7 +362,7 @@ class Subprocess:
                 *self._arguments,
             ],
             stdout=subprocess.PIPE,
-            stderr=open(self.folder / "bridge.log", "a"),
+            stderr=log,
             text=True,
             env={**os.environ, "CURSOR_BRIDGE_TOKEN": TOKEN},
             start_new_session=True,
