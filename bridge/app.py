@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from bridge.api import openapi, operations, pages, problems
@@ -29,10 +30,14 @@ VERSION = installed_version("cursor-acp-bridge")
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """``asgi`` is what is served; ``context`` is how the server ends streams and drains."""
+    """``asgi`` is what is served, ``routes`` what is behind its guard.
+
+    ``context`` is how the server ends streams and drains.
+    """
 
     asgi: ASGIApp
     context: Context
+    routes: Sequence[BaseRoute]
 
     async def drain(self) -> None:
         """End turns within the grace time, then streams; new work is refused meanwhile."""
@@ -93,4 +98,4 @@ def build(
         ),
         audit=audit,
     )
-    return Application(guarded, context)
+    return Application(guarded, context, routes)

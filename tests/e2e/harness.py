@@ -313,8 +313,17 @@ async def serving(folder: Path, agents: Mapping[str, Any], **values: Any) -> Asy
 class Subprocess:
     """``cursor-bridge serve`` in a process of its own, which may be killed and started again."""
 
-    def __init__(self, folder: Path, config: str = "", *arguments: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: str = "",
+        *arguments: str,
+        prefix: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
+        self._prefix = prefix
+        self._env = env or {}
         self.workspace = folder / "ws"
         self.workspace.mkdir(exist_ok=True)
         self._config = folder / "bridge.toml"
@@ -347,6 +356,7 @@ class Subprocess:
         log = open(self.folder / "bridge.log", "a")
         self.process = subprocess.Popen(
             [
+                *self._prefix,
                 sys.executable,
                 "-m",
                 "bridge.cli.main",
@@ -364,7 +374,7 @@ class Subprocess:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, "CURSOR_BRIDGE_TOKEN": TOKEN},
+            env={**os.environ, "CURSOR_BRIDGE_TOKEN": TOKEN, **self._env},
             start_new_session=True,
         )
         log.close()
