@@ -80,6 +80,7 @@ class Creation:
         cwd = self._roots.folder(principal, command.cwd)
         extra = [self._roots.folder(principal, each) for each in command.additional_directories]
         self._check_servers(command)
+        self._check_meta(command, agent)
         agent_options.check_choices(
             self._services, agent, principal, command.mode, dict(command.config)
         )
@@ -152,12 +153,21 @@ class Creation:
     def _check_servers(self, command: CreateSession) -> None:
         if self._services.settings.permissions.allow_mcp_stdio:
             return
-        if any("command" in each for each in command.mcp_servers):
+        # Without a type it is stdio (ACP, mcpServers).
+        if any(
+            "command" in each or each.get("type") in (None, "stdio") for each in command.mcp_servers
+        ):
             raise CallerError(
                 "forbidden",
                 "A stdio MCP server runs a command on the box, which is not permitted here.",
                 hint="The operator may set permissions.allow_mcp_stdio.",
             )
+
+    def _check_meta(self, command: CreateSession, agent: str) -> None:
+        """Some agents take a mode out of ``_meta``, where nobody could judge it."""
+        is_judged = self._services.agent(agent).safe_modes is not None
+        if command.meta and is_judged and not command.principal.may("approve"):
+            raise CallerError("forbidden", "`_meta` needs the scope 'approve' with this agent.")
 
     def _check_unused(self, command: CreateSession, agent: str) -> None:
         for row in self._services.tables.by_agent_session(agent, command.resume or ""):
