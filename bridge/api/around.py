@@ -8,6 +8,7 @@ from typing import Final
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from bridge.api import pages, reading
 from bridge.api.context import context_of
@@ -25,6 +26,19 @@ FEATURES: Final = (
     "multiplexed-events",
     "idempotency",
 )
+
+
+class WholeFile(FileResponse):
+    """A file in one piece: ranges bring statuses and error bodies of their own, which nobody needs.
+
+    RFC 9110, 14.2: a server may ignore the Range header.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it as if no part had been asked for."""
+        headers = [pair for pair in scope["headers"] if pair[0] not in (b"range", b"if-range")]
+        self.headers["accept-ranges"] = "none"
+        await super().__call__({**scope, "headers": headers}, receive, send)
 
 
 async def me(request: Request) -> Response:
@@ -98,7 +112,7 @@ async def file(request: Request) -> Response:
         reading.principal_of(request), request.path_params["sessionId"]
     )
     path = _inside(shown["cwd"], request.query_params.get("path") or "")
-    return FileResponse(
+    return WholeFile(
         path,
         filename=os.path.basename(path),
         content_disposition_type="attachment",

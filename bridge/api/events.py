@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+import anyio.lowlevel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bridge.api import reading
 from bridge.api.context import Context, context_of
+from bridge.api.negotiation import STREAM, prefers_stream
 from bridge.api.problems import MalformedRequest
-from bridge.api.stream import EventStream, Source, follow
+from bridge.api.stream import STREAM_HEADERS, EventStream, Source, follow
 from bridge.errors import CallerError, CapacityError
 from bridge.log.cursor import SessionCursor
 from bridge.log.forms import Form, belongs_to, ends
@@ -28,14 +30,13 @@ async def of_session(request: Request) -> Response:
     context = context_of(request)
     principal = reading.principal_of(request)
     session_id = request.path_params["sessionId"]
-    context.running.queries.check_present(principal, session_id)
-    log = context.running.services.store.log(session_id)
+    log = context.running.queries.log(principal, session_id)
     after = _position(request, log.last_seq)
     if _wants_stream(request):
         if log.is_closed and after is not None and after == log.last_seq:
             return Response(status_code=204)
         cursor = SessionCursor(log, after=after, form=_form(request))
-        return _stream(context, principal, _session_source(context, principal, log, cursor))
+        return _stream(request, _session_source(context, principal, log, cursor))
     cursor = SessionCursor(log, after=after, form=_form(request))
     return await _page(request, cursor, log)
 
@@ -71,7 +72,7 @@ async def of_all(request: Request) -> Response:
         is_allowed=lambda: context.tokens.is_live(principal.token_id),
         hold=lambda limit_s: context.waiting(principal, limit_s),
     )
-    return _stream(context, principal, source)
+    return _stream(request, source)
 
 
 def turn_stream(request: Request, shown: dict[str, Any]) -> Response:
@@ -85,7 +86,17 @@ def turn_stream(request: Request, shown: dict[str, Any]) -> Response:
     )
     headers = {"Location": f"/v1/sessions/{shown['sessionId']}/turns/{turn_id}"}
     source = _session_source(context, principal, log, cursor)
-    return _stream(context, principal, source, headers)
+    return _stream(request, source, headers)
+
+
+def check_allowance(request: Request) -> None:
+    """Raises ``rate-limited`` where the token may not open one more stream."""
+    context = context_of(request)
+    open_streams = context.streams.get(_key(reading.principal_of(request)), 0)
+    if open_streams >= context.settings.limits.streams_per_token:
+        raise CapacityError(
+            "rate-limited", "This token has too many open streams.", retry_after_s=5
+        )
 
 
 def _session_source(
@@ -101,18 +112,15 @@ def _session_source(
 
 
 def _stream(
-    context: Context,
-    principal: Principal,
+    request: Request,
     source: Source,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """A stream counted against its token's allowance while it lasts."""
-    key = principal.token_id or principal.token_name
-    open_streams = context.streams.get(key, 0)
-    if open_streams >= context.settings.limits.streams_per_token:
-        raise CapacityError(
-            "rate-limited", "This token has too many open streams.", retry_after_s=5
-        )
+    """A stream counted against its token's allowance while it lasts; HEAD gets none of it."""
+    check_allowance(request)
+    context, key = context_of(request), _key(reading.principal_of(request))
+    if request.method == "HEAD":
+        return Response(headers={**(headers or {}), **STREAM_HEADERS}, media_type=STREAM)
 
     async def counted() -> AsyncIterator[bytes]:
         context.streams[key] = context.streams.get(key, 0) + 1
@@ -127,6 +135,10 @@ def _stream(
                 del context.streams[key]
 
     return EventStream(counted(), headers=headers)
+
+
+def _key(principal: Principal) -> str:
+    return principal.token_id or principal.token_name
 
 
 async def _page(request: Request, cursor: Any, log: Any) -> Response:
@@ -144,7 +156,10 @@ async def _page(request: Request, cursor: Any, log: Any) -> Response:
             page = cursor.page(limit)
             if page.events or getattr(log, "is_closed", False):
                 break
-            await signal.wait()
+            if page.more:
+                await anyio.lowlevel.checkpoint()
+            else:
+                await signal.wait()
     context.check_live(principal)
     body = b'{"events":[%s],"nextAfter":%d,"more":%s}' % (
         b",".join(page.events),
@@ -157,7 +172,7 @@ async def _page(request: Request, cursor: Any, log: Any) -> Response:
 def _wants_stream(request: Request) -> bool:
     named = request.query_params.get("format")
     if named is None:
-        return reading.accepts(request, "text/event-stream")
+        return prefers_stream(request)
     if named not in ("sse", "json"):
         raise MalformedRequest("format is sse or json.")
     return named == "sse"

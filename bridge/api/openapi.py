@@ -8,7 +8,8 @@ from typing import Any, Final
 from pydantic.json_schema import models_json_schema
 
 from bridge.api.event_shapes import EVENTS
-from bridge.api.operations import OPERATIONS, Operation
+from bridge.api.operation import Operation
+from bridge.api.operations import OPERATIONS
 from bridge.api.problems import KINDS, MEDIA_TYPE
 from bridge.api.shapes import SCHEMAS, ref
 from bridge.errors import Code

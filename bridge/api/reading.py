@@ -117,15 +117,6 @@ def prefers_async(request: Request) -> bool:
     )
 
 
-def accepts(request: Request, media_type: str) -> bool:
-    """Whether the Accept header names the media type itself (with a weight above nought)."""
-    for part in request.headers.get("accept", "").split(","):
-        name, _, parameters = part.partition(";")
-        if name.strip().lower() == media_type:
-            return "q=0" not in parameters.replace(" ", "").split(";")
-    return False
-
-
 def flag(text: str | None, default: bool) -> bool:
     """``true``/``false`` (or ``1``/``0``) of a query parameter."""
     if text is None:

@@ -26,6 +26,8 @@ HEARTBEAT_S: Final = 15.0
 SEND_TIMEOUT_S: Final = 30
 SLICE_BYTES: Final = 65536
 
+STREAM_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
 _HEARTBEAT: Final = b": \n\n"
 
 Hold = Callable[[float], AbstractContextManager[Any]]
@@ -108,7 +110,7 @@ class EventStream(EventSourceResponse):
     ) -> None:
         super().__init__(
             content,
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})},
+            headers=STREAM_HEADERS | (headers or {}),
             background=background,
             ping=0,
             sep="\n",

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from bridge.api import events, reading, schemas
 from bridge.api.context import Context, context_of
 from bridge.api.json import JsonResponse
+from bridge.api.negotiation import prefers_stream
 from bridge.principal import Principal
 from bridge.runtime.commands import Cancel, CancelTurn, Outcome, Prompt
 
@@ -20,6 +21,9 @@ async def prompt(request: Request) -> Response:
     raw, value = await reading.required_body(request)
     body = reading.checked(schemas.PromptBody, value)
     principal = reading.principal_of(request)
+    is_stream = prefers_stream(request)
+    if is_stream:
+        events.check_allowance(request)
     outcome = await context.running.submit(
         Prompt(
             principal=principal,
@@ -33,7 +37,7 @@ async def prompt(request: Request) -> Response:
         )
     )
     assert outcome.value is not None
-    if reading.accepts(request, "text/event-stream"):
+    if is_stream:
         return events.turn_stream(request, outcome.value)
     return await _turn_response(request, outcome)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from bridge.errors import CallerError
 from bridge.log.rows import RequestRow, TurnRow
+from bridge.log.session_log import SessionLog
 from bridge.principal import Principal
 from bridge.protocol.acp import loads
 from bridge.protocol.turns import Turn
@@ -80,7 +81,7 @@ class Queries:
 
     def turn(self, principal: Principal, session_id: str, turn_id: str) -> dict[str, Any]:
         """One Turn, with its texts."""
-        self._registry.find(principal, session_id)
+        self.check_present(principal, session_id)
         if session := self._registry.live.get(session_id):
             known = session.projection.turn_of(turn_id)
             if known is not None and not known.has_ended:
@@ -102,7 +103,7 @@ class Queries:
 
     def request(self, principal: Principal, session_id: str, request_id: str) -> dict[str, Any]:
         """One Request."""
-        self._registry.find(principal, session_id)
+        self.check_present(principal, session_id)
         session = self._registry.live.get(session_id)
         if session is not None and request_id in session.held:
             return session.held.get(request_id).as_json(session.reference())
@@ -206,7 +207,22 @@ class Queries:
             last_id, principal.owners, principal.agents, principal.roots
         )
 
+    def log(self, principal: Principal, session_id: str) -> SessionLog:
+        """The session's entries; closed for good where the session is, also after a restart."""
+        self.check_present(principal, session_id)
+        log = self._services.store.log(session_id)
+        if not log.is_closed and self._is_closed(session_id):
+            log.close()
+        return log
+
+    def _is_closed(self, session_id: str) -> bool:
+        if session := self._registry.live.get(session_id):
+            return session.is_closed
+        row = self._services.tables.session(session_id)
+        return row is not None and row.status == "closed"
+
     def check_present(self, principal: Principal, session_id: str) -> None:
+        """Raises ``session-not-found``, also where only the tombstone is left."""
         self._registry.find(principal, session_id)
         row = (
             None if session_id in self._registry.live else self._services.tables.session(session_id)

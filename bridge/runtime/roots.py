@@ -59,8 +59,11 @@ class Roots:
         if path is None:
             return {"path": None, "folders": [_shown(root, root) for root in self.of(principal)]}
         folder = self.folder(principal, path)
-        with os.scandir(folder) as found:
-            names = sorted(each.name for each in found if _is_folder(each))
+        try:
+            with os.scandir(folder) as found:
+                names = sorted(each.name for each in found if _is_folder(each))
+        except OSError:
+            raise CallerError("invalid-request", "This folder cannot be read.") from None
         inside = [_shown(name, os.path.join(folder, name)) for name in names]
         return {"path": folder, "folders": inside}
 
