@@ -38,6 +38,8 @@ class Asked:
     tools: dict[str, Json]
     is_after_tool: bool
     is_stream: bool = True
+    form: Json | None = None
+    """The schema of a structured answer that is asked for instead of text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Call:
 
 def decide(asked: Asked) -> Say | Call:
     """What the model does."""
+    if asked.form is not None:
+        return Say((json.dumps(_filled(asked.form)),))
     if asked.is_after_tool:
         return Say(AFTER_TOOL)
     found = _WORDS.search(asked.text)
@@ -76,6 +80,23 @@ def decide(asked: Asked) -> Say | Call:
         if _SHELLS.search(name):
             return Call(name, _arguments(schema, rest))
     return Say((f"I have no shell among {sorted(asked.tools)}.",))
+
+
+def _filled(form: Json) -> Any:
+    """Some value that fits a schema."""
+    if form.get("enum"):
+        return form["enum"][0]
+    match str(form.get("type", "string")).lower():
+        case "object":
+            return {name: _filled(each) for name, each in form.get("properties", {}).items()}
+        case "array":
+            return []
+        case "integer" | "number":
+            return 1
+        case "boolean":
+            return False
+        case _:
+            return "a test"
 
 
 def _arguments(schema: Json, command: str) -> Json:
@@ -169,7 +190,9 @@ def read_gemini(body: Json) -> Asked:
         for tool in body.get("tools") or []
         for each in tool.get("functionDeclarations") or []
     }
-    return Asked(text, tools, is_after_tool)
+    wanted = body.get("generationConfig") or {}
+    form = wanted.get("responseJsonSchema") or wanted.get("responseSchema")
+    return Asked(text, tools, is_after_tool, form=form)
 
 
 def write_chat(did: Say | Call, model: str) -> Iterator[tuple[str | None, Any]]:
