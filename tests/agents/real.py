@@ -126,6 +126,7 @@ RECIPES: Mapping[str, Recipe] = {
         },
         {".gemini/settings.json": json.dumps(_GEMINI)},
         auth_method="gemini-api-key",
+        can_load=False,
     ),
 }
 
