@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.e2e.harness import Bridge, Json, scripted, serving
+from tests.e2e.harness import Bridge, Json, ended, scripted, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -312,8 +312,12 @@ async def test_core_requests_that_are_not_served_are_refused(stage: Stage) -> No
 @case("cursor_requests")
 async def test_a_request_the_agent_gives_up_is_withdrawn(stage: Stage) -> None:
     """ACP: ``$/cancel_request``."""
-    session_id, turn = await stage.play("withdraw")
-    assert turn["text"] == "withdrawn"
+    session_id = (await stage.caller.session())["sessionId"]
+    turn = await stage.caller.prompt(session_id, "withdraw")
+    await stage.caller.until(
+        f"/v1/sessions/{session_id}/events", ended(turn["turnId"]), params={"after": 0}
+    )
+    assert (await stage.caller.settled(session_id, turn["turnId"]))["text"] == "withdrawn"
     requests = await stage.caller.get(f"/v1/sessions/{session_id}/requests?status=all")
     assert requests.json()["requests"][0]["resolution"]["by"] == "agent-cancelled"
 
