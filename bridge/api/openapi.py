@@ -10,13 +10,21 @@ from pydantic.json_schema import models_json_schema
 from bridge.api.event_shapes import EVENTS
 from bridge.api.operation import Operation
 from bridge.api.operations import OPERATIONS
+from bridge.api.problem_shapes import PROBLEMS, any_of
 from bridge.api.problems import KINDS, MEDIA_TYPE
-from bridge.api.shapes import SCHEMAS, ref
+from bridge.api.shapes import SCHEMAS, STRING, ref
 from bridge.errors import Code
 
-_ANY: Final[tuple[Code, ...]] = ("host-not-allowed", "origin-not-allowed", "internal-error")
+_ANY: Final[tuple[Code, ...]] = (
+    "host-not-allowed",
+    "origin-not-allowed",
+    "body-too-large",
+    "unsupported-media-type",
+    "uri-too-long",
+    "headers-too-large",
+    "internal-error",
+)
 _WITH_TOKEN: Final[tuple[Code, ...]] = ("unauthorized", "forbidden", "rate-limited")
-_WITH_BODY: Final[tuple[Code, ...]] = ("body-too-large", "unsupported-media-type")
 
 _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "limit": ({"type": "integer", "minimum": 1}, "Most items; clamped to the maximum."),
@@ -58,6 +66,17 @@ _HEADERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
         "The position of the last event that arrived.",
     ),
 }
+_RESPONSE_HEADERS: Final[dict[str, Any]] = {
+    "X-Request-Id": {"description": "The caller's own where it was sane.", "schema": STRING},
+    "Location": {"description": "The path of what was made.", "schema": STRING},
+    "Preference-Applied": {"description": "The preference that was heeded.", "schema": STRING},
+    "Retry-After": {
+        "description": "Seconds after which the same request may go through.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "WWW-Authenticate": {"description": "Bearer.", "schema": STRING},
+}
+_BY_STATUS: Final = {"401": ("WWW-Authenticate",), "429": ("Retry-After",)}
 _MEDIA: Final = {
     "binary": ("application/octet-stream", {"type": "string", "format": "binary"}),
     "text": ("text/plain", {"type": "string"}),
@@ -90,7 +109,8 @@ def document(version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            "schemas": SCHEMAS | EVENTS | made["$defs"],
+            "headers": _RESPONSE_HEADERS,
+            "schemas": SCHEMAS | PROBLEMS | EVENTS | made["$defs"],
         },
     }
 
@@ -141,21 +161,36 @@ def _responses(each: Operation) -> dict[str, Any]:
     }
     for status, codes in _problems(each).items():
         known = responses.get(status)
-        content = {MEDIA_TYPE: {"schema": ref("Problem")}}
+        content = {MEDIA_TYPE: {"schema": any_of(codes)}}
         if known is not None:
             known.setdefault("content", {}).update(content)
         else:
             listed = ", ".join(f"`{code}`" for code in codes)
             responses[status] = {"description": f"Problem: {listed}", "content": content}
+    for status, answer in responses.items():
+        answer["headers"] = {
+            name: {"$ref": f"#/components/headers/{name}"} for name in _headers(each, status)
+        }
     return responses
+
+
+def _headers(each: Operation, status: str) -> list[str]:
+    names = ["X-Request-Id", *_BY_STATUS.get(status, ())]
+    if each.name in ("createSession", "prompt") and status in ("200", "201", "202"):
+        names.append("Location")
+    if "Prefer" in each.headers and status in ("200", "202"):
+        names.append("Preference-Applied")
+    return names
 
 
 def _problems(each: Operation) -> dict[str, list[Code]]:
     codes: list[Code] = [*each.problems, *_ANY]
     if not each.access.is_public:
         codes += _WITH_TOKEN
-    if each.body is not None:
-        codes += _WITH_BODY
+    if each.is_strict:
+        codes.append("not-acceptable")
+    if "{" in each.path:
+        codes.append("not-found")
     if each.body is not None or each.query or each.headers:
         codes.append("invalid-request")
     by_status: dict[str, list[Code]] = {"400": ["invalid-request"]}

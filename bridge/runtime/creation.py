@@ -15,7 +15,7 @@ from bridge.ids import new_id
 from bridge.log.rows import SessionRow
 from bridge.protocol import options, rules
 from bridge.protocol.projection import Projection
-from bridge.runtime import agent_options, lifecycle, rows
+from bridge.runtime import agent_options, lifecycle, rows, turn_flow
 from bridge.runtime.catalog import Catalog
 from bridge.runtime.commands import CreateSession
 from bridge.runtime.keys import Claim
@@ -46,15 +46,16 @@ class Creation:
         session = self._prepare(command)
         self._registry.add(session)
         try:
-            if command.resume is not None:
-                await self._take_up(session, command, claim)
-            elif command.is_async:
-                self._begin_later(session, command, claim)
+            if command.resume is not None or command.is_async:
+                await self._begin_committed(session, command, claim)
             else:
                 await self._begin(session, command)
                 self._accept(session, command, claim)
         except BaseException:
-            self._registry.live.pop(session.session_id, None)
+            if session.is_provisional:
+                self._registry.live.pop(session.session_id, None)
+            else:
+                self._registry.unload(session)
             if session.link is not None:
                 await lifecycle.discard(session, session.link)
             raise
@@ -231,17 +232,24 @@ class Creation:
         meta = claim.meta({"sessionId": session.session_id}) or {}
         session.commit(meta | {"private": session.private})
 
-    async def _take_up(self, session: LiveSession, command: CreateSession, claim: Claim) -> None:
-        """Committed before the load, whose replay is logged; a load that fails closes it."""
+    async def _begin_committed(
+        self, session: LiveSession, command: CreateSession, claim: Claim
+    ) -> None:
+        """The session is there at once; its start is told as events."""
         session.is_starting = True
         session.agent_session_id = command.resume
         self._accept(session, command, claim)
+        if command.is_async:
+            begin = self._begin_behind if command.resume is None else self._take_up_behind
+            self._services.tasks.start_soon(begin, session, command)
+        else:
+            await self._take_up(session, command)
+
+    async def _take_up(self, session: LiveSession, command: CreateSession) -> None:
+        """Load a conversation, whose replay is logged; a load that fails closes the session."""
         try:
             async with session.lock:
-                assert command.resume is not None
-                opening = lifecycle.opening_load(session, command.resume, "mark")
-                result = await lifecycle.start(session, opening)
-                await self._settle(session, command, result)
+                await self._settle(session, command, await self._load(session, command))
         except BridgeError as error:
             self._give_up(session, error)
             raise
@@ -250,24 +258,38 @@ class Creation:
             raise
         self._started(session)
 
-    def _begin_later(self, session: LiveSession, command: CreateSession, claim: Claim) -> None:
-        session.is_starting = True
-        self._accept(session, command, claim)
-        self._services.tasks.start_soon(self._begin_behind, session, command)
+    async def _load(self, session: LiveSession, command: CreateSession) -> dict[str, Any]:
+        """Whatever words an agent refuses with, the conversation cannot be had."""
+        assert command.resume is not None
+        try:
+            opening = lifecycle.opening_load(session, command.resume, "mark")
+            return await lifecycle.start(session, opening)
+        except AgentError as error:
+            if error.code != "agent-error":
+                raise
+            raise AgentError("session-lost", error.detail, **error.extra) from None
+
+    async def _take_up_behind(self, session: LiveSession, command: CreateSession) -> None:
+        try:
+            await self._take_up(session, command)
+        except BridgeError:
+            # It was said as events; only the process is left.
+            if session.link is not None:
+                await lifecycle.discard(session, session.link)
+            self._registry.unload(session)
 
     async def _begin_behind(self, session: LiveSession, command: CreateSession) -> None:
         try:
             await self._begin(session, command)
-            self._started(session)
         except BridgeError as error:
-            if session.link is not None:
-                await lifecycle.discard(session, session.link)
-            session.is_starting = False
-            if session.is_closed:
-                return
-            session.problem = self._services.describe(error)
-            session.refresh()
-            session.commit()
+            link, session.link = session.link, None
+            if not session.is_closed:
+                session.problem = self._services.describe(error)
+                self._started(session)
+            if link is not None:
+                await lifecycle.discard(session, link)
+        else:
+            self._started(session)
 
     def _started(self, session: LiveSession) -> None:
         session.is_starting = False
@@ -278,7 +300,11 @@ class Creation:
             self._services.advance(session)
 
     def _give_up(self, session: LiveSession, error: BridgeError) -> None:
+        """Close what could not be taken up, unless somebody deleted it meanwhile."""
         session.is_starting = False
+        if session.is_closed:
+            return
+        turn_flow.fail_all(session, error.code, error.detail)
         session.is_closed = True
         session.problem = self._services.describe(error)
         session.emit("bridge/session_deleted", {"purged": False})

@@ -76,19 +76,19 @@ class Keys:
         """Look a key up. Raises ``idempotency-key-reused`` or ``idempotency-conflict``."""
         if asked is None:
             return Claim(owner, None, self._under_way)
-        running = self._under_way.get(_place(owner, asked))
-        if running is not None:
-            _check_body(running, asked)
-            raise CallerError(
-                "idempotency-conflict",
-                "The first request with this key is still being carried out.",
-                retry_after_s=_RETRY_AFTER_S,
-            )
         row = self._services.tables.key(owner, asked.method, asked.path, asked.key)
-        if row is None or row.created_at < self._services.clock() - KEEP_S:
+        if row is not None and row.created_at >= self._services.clock() - KEEP_S:
+            _check_body(row.body_hash, asked)
+            return Claim(owner, asked, self._under_way, loads(row.ref))
+        running = self._under_way.get(_place(owner, asked))
+        if running is None:
             return Claim(owner, asked, self._under_way)
-        _check_body(row.body_hash, asked)
-        return Claim(owner, asked, self._under_way, loads(row.ref))
+        _check_body(running, asked)
+        raise CallerError(
+            "idempotency-conflict",
+            "The first request with this key is still being carried out.",
+            retry_after_s=_RETRY_AFTER_S,
+        )
 
 
 def _check_body(known: str, asked: Idempotency) -> None:

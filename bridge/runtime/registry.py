@@ -83,8 +83,9 @@ class Registry:
 
     def unload(self, session: LiveSession) -> None:
         """Nothing of it needs memory any more; its row says all of it."""
-        if self.live.get(session.session_id) is session:
-            del self.live[session.session_id]
+        if self.live.get(session.session_id) is not session:
+            return
+        del self.live[session.session_id]
         session.projection.close_stretch()
         session.private["isOpen"] = False
         if session.projection.view:

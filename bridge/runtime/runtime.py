@@ -162,7 +162,7 @@ class Runtime:
         _need_prompt(command)
         claim = self.keys.claim(command.principal.owner, command.idempotency)
         if claim.ref is not None:
-            return self._repeated_session(command, claim.ref)
+            return await self._repeated_session(command, claim.ref)
         with claim:
             session = await self._creation.create(command, claim)
         self.services.act(
@@ -174,9 +174,13 @@ class Runtime:
         )
         return Outcome(session.session_id, session.snapshot())
 
-    def _repeated_session(self, command: CreateSession, ref: dict[str, Any]) -> Outcome:
+    async def _repeated_session(self, command: CreateSession, ref: dict[str, Any]) -> Outcome:
+        """The session of the first time: at once, or as asked for once it has started."""
         session_id = ref["sessionId"]
         self.registry.find(command.principal, session_id)
+        session = self.registry.live.get(session_id)
+        while session is not None and session.is_starting and not command.is_async:
+            await session.settled.wait()
         return Outcome(session_id, self.registry.snapshot(session_id), is_repeat=True)
 
     def _prompt(self, command: Prompt) -> Outcome:
