@@ -1,65 +1,33 @@
 """A subscriber's place in one session's log. One for each, and no queue.
 
 ``take`` hands out what comes next, in bounded pieces: records from the shared tail as the very
-objects they are, older ones from the files, large ones in slices. Whatever is dropped, evicted or
-slow, a cursor gives every entry once and in order, or says what is gone by ``bridge/reset``.
+objects they are, older ones from the files, large ones in slices. Whatever is dropped, evicted,
+damaged or slow, a cursor gives every entry once and in order, or says what is gone by
+``bridge/reset``. Neither a filter that wants nothing nor a large record costs more than a bounded
+stretch of the log per call.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from bridge.log import forms
 from bridge.log.entry import data_of, split_frames
-from bridge.log.forms import Form
+from bridge.log.forms import Form, Reset
+from bridge.log.pages import PAGE_BYTES, Page, PageDraft
 from bridge.log.record import Record
-from bridge.log.segments import Place, read_at
+from bridge.log.segments import Item, unreadable
 from bridge.log.session_log import SessionLog
+from bridge.log.slices import Slice
 
 CHUNK_BYTES: Final = 256 * 1024
-_HEAD_BYTES: Final = 4096
-_PAGE_BYTES: Final = 8 * 1024 * 1024
-_SCAN_RECORDS: Final = 2000
-"""Records a filter may skip before the loop gets its turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Events as JSON texts, and where the next page begins."""
-
-    events: list[bytes]
-    next_after: int
-    more: bool
-
-
-@dataclass(slots=True)
-class Slice:
-    """A large record that is being handed out in pieces."""
-
-    place: Place | None
-    body: bytes
-    offset: int
-    end: int
-    last_seq: int
-    is_end: bool = False
-
-    def take(self, size: int) -> bytes:
-        """The next piece."""
-        stop = min(self.offset + size, self.end)
-        if self.place is None:
-            piece = self.body[self.offset : stop]
-        else:
-            piece = read_at(self.place.path, self.offset, stop - self.offset)
-        self.offset += len(piece)
-        return piece
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all of it has been taken."""
-        return self.offset >= self.end
+SCAN_BYTES: Final = 1024 * 1024
+"""What is looked at before the loop gets its turn."""
+READ_BEYOND_BYTES: Final = 8192
+"""What a record may take beside its frames, so that one read brings a chunk of them."""
 
 
 class SessionCursor:
@@ -70,9 +38,9 @@ class SessionCursor:
         self.form = form
         self.is_finished = False
         self.position = log.first_seq - 1 if after is None else after
-        self._resets: list[tuple[bytes, bytes]] = []
+        self._resets: deque[Reset] = deque()
         self._slice: Slice | None = None
-        self._told = self.position
+        self._told = self._before_reset = self.position
         self._check()
 
     def __repr__(self) -> str:
@@ -83,47 +51,38 @@ class SessionCursor:
         """Whether everything committed has been taken."""
         if self.is_finished:
             return True
-        return self._slice is None and not self._resets and self.position >= self.log.last_seq
+        return self._slice is None and not self._resets and self.position == self.log.last_seq
 
     def preamble(self) -> bytes:
         """What a stream begins with: how soon to come back, and the position."""
         return b"retry: 1000\nid: %d\n\n" % self.position
 
     def take(self, max_bytes: int = CHUNK_BYTES) -> bytes:
-        """The next piece of the stream, ``b""`` where nothing is left for now."""
-        if self.is_finished:
-            return b""
-        if self._slice is not None:
-            return self._take_slice(max_bytes)
-        if self._resets:
-            frame = self._resets.pop(0)[0]
-            return frame if self.form.named else forms.unnamed(frame)
-        self._check()
-        if self._resets:
-            return self.take(max_bytes)
-        if self.position >= self.log.last_seq:
-            return b""
-        return self._take_records(max_bytes)
+        """The next piece of the stream: at most ``max_bytes`` and one small record.
 
-    def page(self, limit: int, max_bytes: int = _PAGE_BYTES) -> Page:
-        """Up to ``limit`` events; a reset is the first of them."""
-        self._check()
-        events = [data for _, data in self._resets]
-        self._resets = []
-        size = 0
-        for record in self._records():
-            for frame in split_frames(record.body):
-                taken = forms.take_apart(frame)
-                if taken.seq <= self.position:
-                    continue
-                is_wanted = forms.is_wanted(taken, self.form)
-                if is_wanted and (len(events) >= limit or (size and size > max_bytes)):
-                    return Page(events, self.position, True)
-                if is_wanted:
-                    events.append(data_of(frame))
-                    size += len(frame)
-                self.position = taken.seq
-        return Page(events, self.position, self.position < self.log.last_seq)
+        ``b""`` at the end, and where the loop should have its turn before the next call. Raises
+        ``internal-error`` where the disk refuses: what was handed out may end within an event.
+        """
+        try:
+            return self._take(max_bytes)
+        except OSError as error:
+            raise unreadable(error) from error
+
+    def page(self, limit: int, max_bytes: int = PAGE_BYTES) -> Page:
+        """Up to ``limit`` events; a reset is the first of its page. Raises as ``take``."""
+        draft = PageDraft(limit, max_bytes)
+        try:
+            while not self.is_at_end and not draft.is_full:
+                self._check()
+                if not self._resets:
+                    self._fill(draft)
+                elif draft.events:
+                    return Page(draft.events, self._before_reset, True)
+                else:
+                    draft.events.append(self._resets.popleft().data)
+        except OSError as error:
+            raise unreadable(error) from error
+        return Page(draft.events, self.position, not self.is_at_end)
 
     # -- where it stands ----------------------------------------------------------------------
 
@@ -136,60 +95,98 @@ class SessionCursor:
             self._reset("evicted", log.first_seq - 1)
 
     def _reset(self, reason: str, position: int) -> None:
-        self.position = position
+        self._before_reset = self.position
+        self.position = self._told = position
         told = {"firstSeq": self.log.first_seq, "lastSeq": self.log.last_seq}
         self._resets.append(forms.reset(self.log.session_id, time.time(), reason, position, **told))
 
+    def _is_gap(self, item: Item) -> bool:
+        """Whether entries before an item are gone; says so."""
+        if item.first_seq <= self.position + 1:
+            return False
+        self._reset("evicted", item.first_seq - 1)
+        return True
+
+    def _lose_rest(self) -> None:
+        """The files have no more: what they should have had is gone."""
+        first = self.log.recent.first
+        end = self.log.last_seq if first is None else first.first_seq - 1
+        if self.position < end:
+            self._reset("evicted", end)
+
     # -- reading ------------------------------------------------------------------------------
 
-    def _take_slice(self, max_bytes: int) -> bytes:
-        assert self._slice is not None
-        piece = self._slice.take(max_bytes)
-        if self._slice.is_done or not piece:
-            self.position = self._told = self._slice.last_seq
-            self.is_finished = self._slice.is_end
-            self._slice = None
-        return piece
+    def _take(self, max_bytes: int) -> bytes:
+        while not self.is_at_end:
+            if self._slice is not None:
+                piece = self._take_slice(self._slice, max_bytes)
+                if piece is not None:
+                    return piece
+                continue
+            self._check()
+            if self._resets:
+                return self._resets.popleft().rendered(self.form)
+            if piece := self._take_records(max_bytes):
+                return piece
+        return b""
+
+    def _items(self, max_bytes: int) -> Iterable[Item]:
+        """Records from the tail as they are, older ones as places in the files."""
+        recent = self.log.recent
+        if recent.first is not None and recent.first.first_seq <= self.position + 1:
+            return recent.after_seq(self.position)
+        return self.log.places(self.position, read_bytes=max_bytes + READ_BEYOND_BYTES)
 
     def _take_records(self, max_bytes: int) -> bytes:
+        """Whole records; ``b""`` where something else comes next."""
         pieces: list[bytes] = []
-        room = max_bytes
-        for count, (record, place) in enumerate(self._places()):
-            if self._is_large(record, place, max_bytes):
-                return self._close(pieces) or self._begin_slice(record, place, max_bytes)
-            whole = record or self._read(place)
-            if whole is None or (len(whole.body) > room and pieces):
+        room, budget = max_bytes, SCAN_BYTES
+        for item in self._items(max_bytes):
+            if room <= 0 or budget <= 0 or self._stops_at(item, max_bytes, is_first=not pieces):
                 break
-            if piece := self._piece(whole):
+            budget -= item.body_bytes
+            if self._passes_over(item, max_bytes):
+                continue
+            record = self._whole(item)
+            if record is None or (pieces and len(record.body) > room):
+                break
+            if piece := self._piece(record):
                 pieces.append(piece)
                 room -= len(piece)
-            if self.is_finished or room <= 0 or count >= _SCAN_RECORDS:
-                break
+        else:
+            return self._close(pieces, is_exhausted=True)
         return self._close(pieces)
 
-    def _close(self, pieces: list[bytes]) -> bytes:
+    def _stops_at(self, item: Item, max_bytes: int, *, is_first: bool) -> bool:
+        """Whether an item is not to be taken with what came before it."""
+        if self.is_finished or self._is_gap(item):
+            return True
+        is_large = item.body_bytes > max_bytes and (
+            item.count == 1 or (self.form.is_plain and item.first_seq == self.position + 1)
+        )
+        if is_large and is_first and self.form.may_want(item.types):
+            self._slice = Slice(item)
+        return is_large and self.form.may_want(item.types)
+
+    def _passes_over(self, item: Item, max_bytes: int) -> bool:
+        """Whether a large item is unwanted by what stands at its beginning: it is not read."""
+        if item.body_bytes <= max_bytes or self.form.may_want(item.types):
+            return False
+        self.position = item.last_seq
+        return True
+
+    def _close(self, pieces: list[bytes], *, is_exhausted: bool = False) -> bytes:
         """What was taken, and the position where entries were passed over behind it."""
         if self._told < self.position and not self.is_finished:
             pieces.append(b"id: %d\n\n" % self.position)
             self._told = self.position
+        if is_exhausted and not self.is_finished:
+            self._lose_rest()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _is_large(self, record: Record | None, place: Place | None, max_bytes: int) -> bool:
-        """Whether a record goes out in slices; other forms take several entries apart whole."""
-        if record is not None:
-            count, size = record.count, len(record.body)
-        else:
-            assert place is not None
-            count, size = place.head.count, place.head.body_bytes
-        return size > max_bytes and (count == 1 or self.form.is_plain)
-
-    def _read(self, place: Place | None) -> Record | None:
-        """The record at a place; a damaged one is said, with all its segment."""
-        assert place is not None
-        record = self.log.read(place)
-        if record is None:
-            self._reset("evicted", self.log.first_after(place.path) - 1)
-        return record
+    def _whole(self, item: Item) -> Record | None:
+        """The record of an item; ``None`` where it is damaged, which from then on is a gap."""
+        return item if isinstance(item, Record) else self.log.read(item)
 
     def _piece(self, record: Record) -> bytes:
         """A whole record in this form, from the position on; moves the position."""
@@ -199,78 +196,71 @@ class SessionCursor:
         return record.body
 
     def _filtered(self, record: Record) -> bytes:
-        if not any(map(self.form.wants_type, record.types)):
+        if not self.form.may_want(record.types):
             self.position = record.last_seq
             return b""
         pieces = []
-        for frame in split_frames(record.body):
+        for frame in split_frames(record.body)[self.position + 1 - record.first_seq :]:
             taken = forms.take_apart(frame)
-            if taken.seq <= self.position:
-                continue
-            self.position = taken.seq
+            self.position += 1
             if forms.is_wanted(taken, self.form):
-                pieces.append(forms.render(taken, self.form, has_global_id=False))
-                self._told = taken.seq
+                pieces.append(forms.render(taken, self.form))
+                self._told = self.position
             if self.form.until is not None and self.form.until(taken.data):
                 self.is_finished = True
                 break
         return b"".join(pieces)
 
-    def _begin_slice(self, record: Record | None, place: Place | None, max_bytes: int) -> bytes:
-        """The first piece of a large record, read from memory or from its file."""
-        if record is not None:
-            part = Slice(None, record.body, 0, len(record.body), record.last_seq)
-            is_whole = record.first_seq > self.position
-            head = record.body[:_HEAD_BYTES]
-        else:
-            assert place is not None
-            start = place.offset + place.head.body_offset
-            end = place.offset + place.head.size
-            part = Slice(place, b"", start, end, place.head.last_seq)
-            is_whole = place.head.first_seq > self.position
-            head = read_at(place.path, start, _HEAD_BYTES)
-        if not is_whole:
-            whole = record or self._read(place)
-            return b"" if whole is None else self._filtered(whole)
-        return self._slice_of(part, head, max_bytes)
+    def _take_slice(self, part: Slice, max_bytes: int) -> bytes | None:
+        """The next piece of a large record; ``None`` where it turns out to be none."""
+        if not part.is_begun:
+            is_intact = part.check(SCAN_BYTES)
+            if is_intact is None:
+                return b""
+            if not is_intact:
+                self._slice = None
+                return None
+            if not self.form.is_plain:
+                return self._front(part)
+        piece = part.take(max_bytes)
+        if part.is_done:
+            self.position = self._told = part.last_seq
+            self.is_finished = part.is_end
+            self._slice = None
+        return piece
 
-    def _slice_of(self, part: Slice, head: bytes, max_bytes: int) -> bytes:
-        if self.form.is_plain:
-            self._slice = part
-            return self._take_slice(max_bytes)
-        taken = forms.take_apart(head)
+    def _front(self, part: Slice) -> bytes | None:
+        """The front of a large record's one frame, if it is wanted."""
+        taken = forms.take_apart(part.front())
         if not forms.is_wanted(taken, self.form):
             self.position = part.last_seq
-            return b""
+            self._slice = None
+            return None
         part.is_end = self.form.until is not None and self.form.until(taken.data)
-        part.offset += len(head)
-        self._slice = part
-        return forms.render(taken, self.form, has_global_id=False)
+        return forms.render(taken, self.form)
 
-    def _records(self) -> Iterator[Record]:
-        for record, place in self._places():
-            found = record
-            if found is None and place is not None:
-                found = self.log.read(place)
-                if found is None:
-                    continue
-            assert found is not None
-            yield found
-
-    def _places(self) -> Iterator[tuple[Record | None, Place | None]]:
-        """Records from the tail as they are, older ones as places in the files."""
-        recent = self.log.recent
-        if recent and recent[0].first_seq <= self.position + 1:
-            fresh: list[Record] = []
-            for record in reversed(recent):
-                if record.last_seq <= self.position:
-                    break
-                fresh.append(record)
-            for record in reversed(fresh):
-                yield record, None
-            return
-        for place in self.log.places(self.position):
-            if place.head.first_seq > self.position + 1:
-                self._reset("evicted", place.head.first_seq - 1)
+    def _fill(self, draft: PageDraft) -> None:
+        """Entries onto a page, up to where it is full or something is gone."""
+        for item in self._items(CHUNK_BYTES):
+            if draft.is_full or self._is_gap(item):
                 return
-            yield None, place
+            draft.look_at(item.body_bytes)
+            if self._passes_over(item, CHUNK_BYTES):
+                continue
+            record = self._whole(item)
+            if record is None:
+                return
+            self._add(record, draft)
+        if not draft.is_full:
+            self._lose_rest()
+
+    def _add(self, record: Record, draft: PageDraft) -> None:
+        if not self.form.may_want(record.types):
+            self.position = record.last_seq
+            return
+        for frame in split_frames(record.body)[max(0, self.position + 1 - record.first_seq) :]:
+            if len(draft.events) >= draft.limit:
+                return
+            self.position += 1
+            if forms.is_wanted(forms.take_apart(frame), self.form):
+                draft.add(data_of(frame))

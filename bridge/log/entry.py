@@ -17,6 +17,9 @@ from typing import Any, Final
 
 import msgspec
 
+PARAMS: Final = b',"params":'
+"""What ends the front of a data line; no text in front of it can hold it, quotes are escaped."""
+
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]")
 
 
@@ -62,7 +65,7 @@ def encode_frames(
     for draft in drafts:
         key = (draft.type, draft.turn_id, draft.request_id, draft.is_replay, draft.subagent)
         if key != last or draft.file_url is not None:
-            event = b"event: " + _CONTROL.sub(" ", draft.type).encode("utf-8", "replace")
+            event = b"event: " + spelled(draft.type).encode()
             middle = _middle(draft, session_id, time)
             last = key if draft.file_url is None else None
         add(b'id: %d\n%b\ndata: {"seq":%d,"id":%d%b' % (seq, event, seq, number, middle))
@@ -73,8 +76,15 @@ def encode_frames(
     return b"".join(parts)
 
 
+def spelled(kind: str) -> str:
+    """A type as it stands on an event line: one line of valid text."""
+    return _CONTROL.sub(" ", kind).encode("utf-8", "replace").decode()
+
+
 def split_frames(body: bytes) -> list[bytes]:
     """The frames of a body, each with its blank line."""
+    if body.find(b"\n\n") == len(body) - 2:
+        return [body]
     frames = body.split(b"\n\n")
     frames.pop()
     return [frame + b"\n\n" for frame in frames]
@@ -100,8 +110,8 @@ def decode_frames(body: bytes) -> Iterator[Entry]:
 
 def decode(data: bytes) -> Entry:
     """The entry of one data line."""
-    at = data.index(b',"params":')
-    head = msgspec.json.decode(data[:at] + b"}", type=_Head)
+    at = data.index(PARAMS)
+    head = _head(data[:at] + b"}")
     return Entry(
         head.seq,
         head.id,
@@ -109,7 +119,7 @@ def decode(data: bytes) -> Entry:
         head.turn_id,
         head.time,
         head.type,
-        data[at + 10 : -1],
+        data[at + len(PARAMS) : -1],
         head.request_id,
         head.replay,
         head.subagent,
@@ -130,8 +140,16 @@ class _Head(msgspec.Struct, rename="camel"):
     file_url: str | None = None
 
 
+def _head(text: bytes) -> _Head:
+    """The front of a data line. An agent's lone surrogates are more than msgspec takes."""
+    try:
+        return msgspec.json.decode(text, type=_Head)
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(text), _Head)
+
+
 def _middle(draft: Draft, session_id: str, time: str) -> bytes:
-    """Everything between the ids and the params; none of it can hold ``,"params":``."""
+    """Everything between the ids and the params; its texts cannot hold ``PARAMS``."""
     members = [
         b',"sessionId":"%b"' % session_id.encode(),
         b',"turnId":%b' % (_text(draft.turn_id) if draft.turn_id else b"null"),
@@ -146,7 +164,7 @@ def _middle(draft: Draft, session_id: str, time: str) -> bytes:
         members.append(b',"subagent":%b' % _text(draft.subagent))
     if draft.file_url is not None:
         members.append(b',"fileUrl":%b' % _text(draft.file_url))
-    members.append(b',"params":')
+    members.append(PARAMS)
     return b"".join(members)
 
 

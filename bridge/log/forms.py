@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.clock import rfc3339
-from bridge.log.entry import dumps
+from bridge.log.entry import PARAMS, dumps
 
 Keep = Callable[[bytes], bool]
 
@@ -39,6 +39,10 @@ class Form:
             for each in self.types
         )
 
+    def may_want(self, kinds: frozenset[str]) -> bool:
+        """Whether a record of such entries may hold one that is kept; none said: it may."""
+        return self.types is None or not kinds or any(map(self.wants_type, kinds))
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -53,17 +57,6 @@ class Frame:
         """The type on its event line."""
         return self.event_line[7:].decode("utf-8", "replace")
 
-    @property
-    def number(self) -> int:
-        """The global id."""
-        start = self.data.index(b',"id":') + 6
-        return int(self.data[start : self.data.index(b",", start)])
-
-    @property
-    def seq(self) -> int:
-        """The position."""
-        return int(self.id_line[4:])
-
 
 def take_apart(frame: bytes) -> Frame:
     """A frame, or as much of its beginning as holds everything before ``params``."""
@@ -72,9 +65,9 @@ def take_apart(frame: bytes) -> Frame:
     return Frame(frame[:first], frame[first + 1 : second], frame[second + 1 :])
 
 
-def render(frame: Frame, form: Form, *, has_global_id: bool) -> bytes:
-    """The frame in another form, from its first byte to the end of what ``data`` holds."""
-    id_line = b"id: %d" % frame.number if has_global_id else frame.id_line
+def render(frame: Frame, form: Form, number: int | None = None) -> bytes:
+    """The frame in another form, as far as ``data`` goes; with the global id where one is given."""
+    id_line = frame.id_line if number is None else b"id: %d" % number
     if form.named:
         return b"\n".join((id_line, frame.event_line, frame.data))
     return b"\n".join((id_line, frame.data))
@@ -91,8 +84,8 @@ def belongs_to(turn_id: str) -> Keep:
     none = b',"turnId":null'
 
     def keep(data: bytes) -> bool:
-        head = data[:512]
-        return own in head or none in head
+        front = _front(data)
+        return own in front or none in front
 
     return keep
 
@@ -102,31 +95,39 @@ def ends(turn_id: str) -> Keep:
     own = b',"turnId":"%b"' % turn_id.encode()
 
     def is_end(data: bytes) -> bool:
-        head = data[:512]
-        return own in head and b',"type":"bridge/turn_ended"' in head
+        front = _front(data)
+        return own in front and b',"type":"bridge/turn_ended"' in front
 
     return is_end
 
 
-def reset(
-    session_id: str | None, now: float, reason: str, position: int, **told: Any
-) -> tuple[bytes, bytes]:
-    """A ``bridge/reset``: its frame, which moves the reader to ``position``, and its JSON.
+def _front(data: bytes) -> bytes:
+    """What stands before ``params``, so that nothing an agent says can pass for a member."""
+    return data[: data.index(PARAMS)]
 
-    It has no position of its own and is not logged.
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A ``bridge/reset`` that moves the reader to ``position``; it is in no log and has no place.
+
+    ``data`` is its JSON. It passes every filter.
     """
+
+    position: int
+    data: bytes
+
+    def rendered(self, form: Form) -> bytes:
+        """Its frame."""
+        event = b"event: bridge/reset\n" if form.named else b""
+        return b"id: %d\n%bdata: %b\n\n" % (self.position, event, self.data)
+
+
+def reset(session_id: str | None, now: float, reason: str, position: int, **told: Any) -> Reset:
+    """What is gone or not there yet: ``reason`` and what the contract adds to it."""
     event = {
         "sessionId": session_id,
         "time": rfc3339(now),
         "type": "bridge/reset",
         "params": {"reason": reason, **told},
     }
-    data = dumps(event)
-    frame = b"id: %d\nevent: bridge/reset\ndata: %b\n\n" % (position, data)
-    return frame, data
-
-
-def unnamed(frame: bytes) -> bytes:
-    """A small frame without its event line."""
-    taken = take_apart(frame)
-    return b"\n".join((taken.id_line, taken.data))
+    return Reset(position, dumps(event))

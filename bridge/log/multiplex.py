@@ -3,23 +3,30 @@
 Live it reads the shared tail, whose records stand in the order of their ids. Behind the tail it
 merges the sessions' files by id, up to where the tail begins, and then goes over to it; should it
 fall behind the tail again, it goes back to the files. At every moment its position says exactly
-what it has handed out, so that nothing is lost or doubled on the way between the two.
+what it has handed out, so that nothing is lost or doubled on the way between the two. What has
+been removed or is damaged is said by a ``bridge/reset`` of its session.
 """
 
 from __future__ import annotations
 
-import heapq
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from bridge.log import forms
-from bridge.log.cursor import CHUNK_BYTES, Page
+from bridge.log.cursor import CHUNK_BYTES, SCAN_BYTES
 from bridge.log.entry import data_of, split_frames
-from bridge.log.forms import Form
+from bridge.log.forms import Form, Reset
+from bridge.log.merge import Lane, Merge
+from bridge.log.pages import PAGE_BYTES, Page, PageDraft
 from bridge.log.record import Record
+from bridge.log.segments import Item, unreadable
+from bridge.log.session_log import SessionLog
+from bridge.log.slices import Slice
 from bridge.log.store import Store
 
-_RECORDS_AT_ONCE = 500
+_OPENED_AT_ONCE: Final = 64
 
 Sees = Callable[[str], bool]
 SessionsAfter = Callable[[int], Iterable[str]]
@@ -38,17 +45,17 @@ class BridgeCursor:
         form: Form,
     ) -> None:
         self.form = form
-        self.is_finished = False
         self.position = after_id
         self._store = store
         self._sees = sees
         self._sessions_after = sessions_after
-        self._resets: list[tuple[bytes, bytes]] = []
-        self._rest: memoryview | None = None
-        self._rest_id = 0
-        self._merge: list[tuple[int, str]] | None = None
-        self._merge_end = 0
-        self._begin()
+        self._resets: deque[Reset] = deque()
+        self._slice: Slice | None = None
+        self._merge: Merge | None = None
+        self._rendered_id = 0
+        if after_id > store.last_id:
+            self.position = store.last_id
+            self._reset(None, "ahead", lastId=store.last_id)
 
     def __repr__(self) -> str:
         return f"<BridgeCursor at {self.position}>"
@@ -56,7 +63,7 @@ class BridgeCursor:
     @property
     def is_at_end(self) -> bool:
         """Whether everything committed has been taken."""
-        is_taken = self._rest is None and not self._resets
+        is_taken = self._slice is None and not self._resets
         return is_taken and self.position >= self._store.last_id
 
     def preamble(self) -> bytes:
@@ -64,133 +71,204 @@ class BridgeCursor:
         return b"retry: 1000\nid: %d\n\n" % self.position
 
     def take(self, max_bytes: int = CHUNK_BYTES) -> bytes:
-        """The next piece of the stream, ``b""`` where nothing is left for now."""
-        if self._rest is not None:
-            return self._take_rest(max_bytes)
-        if self._resets:
-            frame = self._resets.pop(0)[0]
-            return frame if self.form.named else forms.unnamed(frame)
-        return self._take_records(max_bytes)
+        """The next piece of the stream: at most ``max_bytes`` and one small record.
+
+        ``b""`` at the end, and where the loop should have its turn before the next call. Raises
+        ``internal-error`` where the disk refuses: what was handed out may end within an event.
+        """
+        try:
+            return self._take(max_bytes)
+        except OSError as error:
+            raise unreadable(error) from error
+
+    def page(self, limit: int, max_bytes: int = PAGE_BYTES) -> Page:
+        """Up to ``limit`` events, after the resets, which do not count. Raises as ``take``."""
+        draft = PageDraft(limit, max_bytes)
+        try:
+            while not self.is_at_end and not draft.is_full:
+                if not self._resets:
+                    self._fill(draft)
+                elif draft.has_entries:
+                    break
+                else:
+                    draft.events.append(self._resets.popleft().data)
+                    draft.limit += 1
+        except OSError as error:
+            raise unreadable(error) from error
+        return Page(draft.events, self.position, not self.is_at_end)
+
+    # -- handing out --------------------------------------------------------------------------
+
+    def _take(self, max_bytes: int) -> bytes:
+        while not self.is_at_end:
+            if self._slice is not None:
+                piece = self._take_slice(self._slice, max_bytes)
+                if piece is not None:
+                    return piece
+                continue
+            if self._resets:
+                return self._resets.popleft().rendered(self.form)
+            piece = self._take_records(max_bytes)
+            if piece or self._is_opening:
+                return piece
+        return b""
 
     def _take_records(self, max_bytes: int) -> bytes:
+        """Whole records; ``b""`` where something else comes next."""
         pieces: list[bytes] = []
-        room, told = max_bytes, self.position
-        for _ in range(_RECORDS_AT_ONCE):
-            record = self._next()
-            if record is None:
+        room, budget, told = max_bytes, SCAN_BYTES, self.position
+        for item, log in self._items(_OPENED_AT_ONCE):
+            if room <= 0 or budget <= 0:
                 break
-            piece = self._rendered(record)
-            if len(piece) > room:
-                if not pieces:
-                    self._rest, self._rest_id = memoryview(piece), record.last_id
-                    return self._take_rest(max_bytes)
+            budget -= item.body_bytes
+            piece = self._piece(item, log, max_bytes)
+            if piece is None or (pieces and len(piece) > room):
                 break
-            self.position = record.last_id
+            self.position = item.last_id
             if piece:
                 pieces.append(piece)
-                told = self.position
+                told = self._rendered_id
                 room -= len(piece)
         if told < self.position:
             pieces.append(b"id: %d\n\n" % self.position)
         return b"".join(pieces)
 
-    def _rendered(self, record: Record) -> bytes:
-        return b"".join(
-            forms.render(frame, self.form, has_global_id=True) for frame in self._wanted(record)
-        )
+    def _piece(self, item: Item, log: SessionLog | None, max_bytes: int) -> bytes | None:
+        """An item in this form, empty where it is not wanted; ``None``: not now, not so."""
+        if not self._wants(item, log):
+            return b""
+        if item.count == 1 and item.body_bytes > max_bytes:
+            self._slice = Slice(item)
+            return None
+        record = self._whole(item, log)
+        return None if record is None else b"".join(self._rendered(record))
 
-    def page(self, limit: int) -> Page:
-        """Up to ``limit`` events; resets come first."""
-        events = [data for _, data in self._resets]
-        self._resets = []
-        while (record := self._next()) is not None:
-            for frame in self._wanted(record):
-                if len(events) >= limit:
-                    return Page(events, self.position, True)
-                events.append(data_of(b"\n" + frame.data))
-                self.position = frame.number
-            self.position = record.last_id
-        return Page(events, self.position, self.position < self._store.last_id)
+    def _wants(self, item: Item, log: SessionLog | None) -> bool:
+        """Whether the reader sees the session of an item and may want its entries."""
+        if isinstance(item, Record):
+            return self._sees(item.session_id) and self.form.may_want(item.types)
+        return log is not None and self._sees(log.session_id)
+
+    def _whole(self, item: Item, log: SessionLog | None) -> Record | None:
+        """The record of an item; ``None`` where it is damaged, which from then on is a gap."""
+        if isinstance(item, Record):
+            return item
+        assert log is not None
+        record = log.read(item)
+        if record is None:
+            self._look_again()
+        return record
+
+    def _rendered(self, record: Record) -> Iterator[bytes]:
+        """The wanted entries' frames; the last of them is remembered."""
+        for number, frame in self._frames(record):
+            taken = forms.take_apart(frame)
+            if forms.is_wanted(taken, self.form):
+                self._rendered_id = number
+                yield forms.render(taken, self.form, number)
+
+    def _frames(self, record: Record) -> Iterable[tuple[int, bytes]]:
+        """The frames of a record beyond the position, with their ids."""
+        if not self.form.may_want(record.types):
+            return ()
+        skipped = max(0, self.position + 1 - record.first_id)
+        return enumerate(split_frames(record.body)[skipped:], record.first_id + skipped)
+
+    def _take_slice(self, part: Slice, max_bytes: int) -> bytes | None:
+        """The next piece of a large record; ``None`` where it turns out to be none."""
+        if not part.is_begun:
+            is_intact = part.check(SCAN_BYTES)
+            if is_intact is None:
+                return b""
+            if is_intact:
+                return self._front(part)
+            self._look_again()
+            return None
+        piece = part.take(max_bytes)
+        if part.is_done:
+            self.position = part.last_id
+            self._slice = None
+        return piece
+
+    def _front(self, part: Slice) -> bytes:
+        """The front of a large record's one frame, or a bare position where it is not wanted."""
+        taken = forms.take_apart(part.front())
+        if forms.is_wanted(taken, self.form):
+            return forms.render(taken, self.form, part.last_id)
+        self.position = part.last_id
+        self._slice = None
+        return b"id: %d\n\n" % self.position
+
+    def _fill(self, draft: PageDraft) -> None:
+        """Entries onto a page, up to where it is full or something is gone."""
+        for item, log in self._items(None):
+            if draft.is_full:
+                return
+            draft.look_at(item.body_bytes)
+            if self._wants(item, log):
+                record = self._whole(item, log)
+                if record is None or not self._add(record, draft):
+                    return
+            self.position = item.last_id
+
+    def _add(self, record: Record, draft: PageDraft) -> bool:
+        """The wanted entries of a record; whether there was room for all."""
+        for number, frame in self._frames(record):
+            if len(draft.events) >= draft.limit:
+                return False
+            self.position = number
+            if forms.is_wanted(forms.take_apart(frame), self.form):
+                draft.add(data_of(frame))
+        return True
 
     # -- what comes next ----------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        """What is ahead of the end or was removed is said first."""
-        store, now = self._store, time.time()
-        if self.position > store.last_id:
-            self.position = store.last_id
-            self._resets.append(
-                forms.reset(None, now, "ahead", self.position, lastId=store.last_id)
-            )
-            return
-        if self.position == store.last_id:
-            return
-        for session_id in self._sessions_after(self.position):
-            log = store.log(session_id)
-            if log.evicted_id > self.position and self._sees(session_id):
-                told = {"firstSeq": log.first_seq, "lastSeq": log.last_seq}
-                self._resets.append(forms.reset(session_id, now, "evicted", self.position, **told))
+    @property
+    def _is_opening(self) -> bool:
+        return self._merge is not None and self._merge.unopened > 0
 
-    def _wanted(self, record: Record) -> list[forms.Frame]:
-        """The frames of a record beyond the position that this reader sees and wants."""
-        if not any(map(self.form.wants_type, record.types)) or not self._sees(record.session_id):
-            return []
-        skipped = max(0, self.position + 1 - record.first_id)
-        frames = map(forms.take_apart, split_frames(record.body)[skipped:])
-        return [frame for frame in frames if forms.is_wanted(frame, self.form)]
+    def _items(self, at_once: int | None) -> Iterator[tuple[Item, SessionLog | None]]:
+        """What follows the position, which moves on as it is consumed; places with their logs.
 
-    def _take_rest(self, max_bytes: int) -> bytes:
-        assert self._rest is not None
-        piece = bytes(self._rest[:max_bytes])
-        self._rest = self._rest[max_bytes:]
-        if not self._rest:
-            self._rest = None
-            self.position = self._rest_id
-        return piece
-
-    def _next(self) -> Record | None:
-        """The first record with an entry beyond the position, of whichever session."""
+        Ends where something is to be said first, and after so many sessions were looked at.
+        """
         store = self._store
-        if self.position >= store.last_id:
-            return None
-        first = store.tail.first_id
-        if first is not None and first <= self.position + 1:
-            self._merge = None
-            index = store.tail.after(self.position)
-            return store.tail.at(index) if index < len(store.tail) else None
-        return self._next_of_files(store.last_id if first is None else first - 1)
+        while self.position < store.last_id and not self._resets:
+            first = store.tail.first_id
+            if first is not None and first <= self.position + 1:
+                self._merge = None
+                for record in store.tail.after(self.position):
+                    yield record, None
+                return
+            if self._merge is None:
+                end = store.last_id if first is None else first - 1
+                self._merge = Merge(end, self._sessions_after(self.position))
+            self._open_lanes(self._merge, at_once)
+            if self._is_opening:
+                return
+            yield from self._merged(self._merge)
 
-    def _next_of_files(self, end: int) -> Record | None:
-        """The next record of the merge, or of the tail once the merge has come to its end."""
-        if self._merge is None:
-            self._merge_end = end
-            self._merge = []
-            for session_id in self._sessions_after(self.position):
-                self._push(session_id)
-        while self._merge and self._merge[0][0] <= self._merge_end:
-            number, session_id = heapq.heappop(self._merge)
-            record = self._read(session_id)
-            if record is None:
-                continue
-            first = max(record.first_id, self.position + 1)
-            heapq.heappush(self._merge, (first, session_id))
-            if first == number:
-                return record
+    def _merged(self, merge: Merge) -> Iterator[tuple[Item, SessionLog | None]]:
+        while (found := merge.next(self.position)) is not None:
+            if isinstance(found, Lane):
+                told = {"firstSeq": found.log.first_seq, "lastSeq": found.log.last_seq}
+                self._reset(found.log.session_id, "evicted", **told)
+                return
+            yield found, merge.log
+        self.position = max(self.position, merge.end)
         self._merge = None
-        self.position = max(self.position, self._merge_end)
-        return self._next()
 
-    def _push(self, session_id: str) -> None:
-        """``(first id beyond the position, session)`` stands in the heap for each session."""
-        assert self._merge is not None
-        record = self._read(session_id)
-        if record is not None:
-            first = max(record.first_id, self.position + 1)
-            heapq.heappush(self._merge, (first, session_id))
+    def _open_lanes(self, merge: Merge, at_once: int | None) -> None:
+        for _ in range(min(at_once or merge.unopened, merge.unopened)):
+            session_id = merge.take_unopened()
+            if self._sees(session_id):
+                merge.open(self._store.log(session_id), self.position)
 
-    def _read(self, session_id: str) -> Record | None:
-        log = self._store.log(session_id)
-        seq = log.seq_after_id(self.position)
-        if seq is None:
-            return None
-        return next(log.records(seq), None)
+    def _look_again(self) -> None:
+        """An item turned out damaged: what comes instead is found anew."""
+        self._slice = None
+        if self._merge is not None:
+            self._merge.look_again()
+
+    def _reset(self, session_id: str | None, reason: str, **told: int) -> None:
+        self._resets.append(forms.reset(session_id, time.time(), reason, self.position, **told))

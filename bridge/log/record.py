@@ -1,9 +1,12 @@
 """Records: what one append wrote, framed so that a torn tail is found and cut off.
 
 ``length, crc, first_seq, first_id, count, time, types_len, meta_len`` then the types (distinct,
-newline-joined, so that a filter can skip a record without reading its body), the runtime's private
-meta and the body, which is the frames. ``length`` counts what follows the header; the checksum is
-over the header after it and everything that follows.
+newline-joined, so that a filter can skip a record without reading its body; none: too many to say),
+the runtime's private meta and the body, which is the frames. ``length`` counts what follows the
+header; the checksum is over the header after it and everything that follows.
+
+Neither JSON nor frames hold NUL bytes, so no text of an agent can pass for a header: a length or a
+position made of text is beyond what :func:`unpack_head` and :func:`is_intact` take.
 """
 
 from __future__ import annotations
@@ -16,7 +19,11 @@ from typing import Final
 _HEADER: Final = struct.Struct("<4sIIQQIdHI")
 MAGIC: Final = b"cab1"
 HEADER_BYTES: Final = _HEADER.size
-_AFTER_CRC: Final = 12
+TYPES_BYTES: Final = 4096
+"""Types that take more are not said."""
+CHECKED_FROM: Final = 12
+"""Where in a record the bytes begin that its checksum covers."""
+_MAX_POSITION: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One append: its entries ``first_seq … last_seq`` and the frames they became."""
+    """One append: its entries ``first_seq … last_seq`` and the frames they became.
+
+    ``types`` as on the frames' event lines; empty where they are not said.
+    """
 
     session_id: str
     first_seq: int
@@ -81,10 +91,17 @@ class Record:
         """The id of its last entry."""
         return self.first_id + self.count - 1
 
+    @property
+    def body_bytes(self) -> int:
+        """The size of the frames."""
+        return len(self.body)
+
 
 def pack(record: Record) -> list[bytes]:
     """The bytes of a record, in pieces, so that a large body is not copied."""
-    types = "\n".join(sorted(record.types)).encode("utf-8", "surrogatepass")
+    types = "\n".join(sorted(record.types)).encode()
+    if len(types) > TYPES_BYTES:
+        types = b""
     length = len(types) + len(record.meta) + len(record.body)
     tail = struct.pack(
         "<QQIdHI",
@@ -102,33 +119,45 @@ def pack(record: Record) -> list[bytes]:
     return [head + types + record.meta, record.body]
 
 
-def unpack_head(data: bytes) -> Head | None:
-    """The header at the start of ``data``; ``None`` where there is none."""
-    if len(data) < HEADER_BYTES:
+def unpack_head(data: bytes, at: int = 0) -> Head | None:
+    """The header at ``at``; ``None`` where there is none."""
+    if len(data) - at < HEADER_BYTES:
         return None
-    magic, length, crc, seq, number, count, time, types, meta = _HEADER.unpack_from(data)
+    magic, length, crc, seq, number, count, time, types, meta = _HEADER.unpack_from(data, at)
     if magic != MAGIC or count == 0 or types + meta > length:
+        return None
+    if not (0 < seq < _MAX_POSITION and 0 < number < _MAX_POSITION):
         return None
     return Head(length, crc, seq, number, count, time, types, meta)
 
 
 def is_intact(head: Head, data: bytes) -> bool:
-    """Whether ``data``, a whole record, is what was written."""
-    return zlib.crc32(memoryview(data)[_AFTER_CRC : head.size]) == head.crc
+    """Whether ``data`` begins with the whole record as it was written."""
+    checked = memoryview(data)[CHECKED_FROM : head.size]
+    return len(data) >= head.size and checksum(checked) == head.crc
+
+
+def checksum(data: bytes | memoryview, before: int = 0) -> int:
+    """The checksum of a record's bytes beyond :data:`CHECKED_FROM`, piece by piece."""
+    return zlib.crc32(data, before)
+
+
+def types_of(head: Head, data: bytes) -> frozenset[str]:
+    """The types of the record that ``data`` begins with; empty where they are not said."""
+    types = data[HEADER_BYTES : HEADER_BYTES + head.types_bytes]
+    return frozenset(types.decode("utf-8", "replace").split("\n")) if types else frozenset()
 
 
 def unpack(session_id: str, head: Head, data: bytes) -> Record:
-    """The record that ``data`` holds."""
-    types_end = HEADER_BYTES + head.types_bytes
+    """The record that ``data`` begins with."""
     body = head.body_offset
-    types = data[HEADER_BYTES:types_end].decode("utf-8", "surrogatepass")
     return Record(
         session_id,
         head.first_seq,
         head.first_id,
         head.count,
         head.time,
-        frozenset(types.split("\n")),
-        data[types_end:body],
+        types_of(head, data),
+        data[HEADER_BYTES + head.types_bytes : body],
         data[body : head.size],
     )

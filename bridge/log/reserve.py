@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Final
 
 from bridge.log.files import Files
+
+_PROBE_BYTES: Final = 1024 * 1024
 
 
 class Reserve:
@@ -35,15 +38,27 @@ class Reserve:
                 return True
         except OSError:
             pass
+        self.release()
+        return self._allocate(self._path, self._size)
+
+    def has_room(self) -> bool:
+        """Whether the disk takes anything beside the reserve."""
+        probe = self._path.with_name("probe")
+        has_room = self._allocate(probe, _PROBE_BYTES)
+        with contextlib.suppress(OSError):
+            probe.unlink()
+        return has_room
+
+    def _allocate(self, path: Path, size: int) -> bool:
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
             return False
         try:
-            self._files.allocate(fd, self._size)
+            self._files.allocate(fd, size)
         except OSError:
             with contextlib.suppress(OSError):
-                self._path.unlink()
+                path.unlink()
             return False
         finally:
             os.close(fd)

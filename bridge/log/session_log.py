@@ -1,36 +1,51 @@
 """One session's log: its segments, its positions, its signal.
 
-Made by the store. Reading is by position; writing is the store's business. Opening it for writing
-cuts a torn tail off; damage in the middle is kept as it is, said in ``damage``, and skipped.
+Made by the store. Reading is by position; writing is the store's business. Opening it changes
+nothing on disk: what a crash left at the end is cut off by the next write. Damage is kept as it
+is, said in ``damage``, and never has its positions given out again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import anyio
 
 from bridge.log import record as records
 from bridge.log.files import Files
 from bridge.log.record import Record
-from bridge.log.segments import Place, Segment, find_segments, name_of, places, read_at
+from bridge.log.segments import PASSING, Place, Segment, find_segments, name_of
+from bridge.log.tail import Run
 
-_EVICTED = "evicted"
+logger = logging.getLogger(__name__)
+
+_EVICTED: Final = "evicted"
+_READ_BYTES: Final = 65536
+_PIECES_AT_ONCE: Final = 512
+"""``writev`` takes 1,024 at most."""
 
 
 class SessionLog:
-    """Positions are 0 where there is nothing yet."""
+    """Positions are 0 where there is nothing yet.
+
+    A folder that cannot be listed must not look as if there were nothing: its log has an end, no
+    entries, and takes none. Raises ``OSError`` where descriptors have run out.
+    """
 
     def __init__(self, session_id: str, folder: Path, files: Files) -> None:
         self.session_id = session_id
         self.is_closed = False
         self.changed = anyio.Event()
-        self.recent: deque[Record] = deque()
+        self.recent = Run()
         self.last_seq = 0
         self.last_id = 0
         self.evicted_seq = 0
@@ -38,7 +53,9 @@ class SessionLog:
         self._folder = folder
         self._files = files
         self._fd: int | None = None
-        self._segments = find_segments(folder)
+        self._unsynced: set[Path] = set()
+        self._fault: OSError | None = None
+        self._segments = self._list()
         self._find_end()
 
     def __repr__(self) -> str:
@@ -49,21 +66,21 @@ class SessionLog:
     @property
     def first_seq(self) -> int:
         """The position of the first entry that is kept; one past the end where none is."""
-        return self._segments[0].first_seq if self._segments else self.last_seq + 1
+        if self._segments:
+            return self._segments[0].first_seq
+        first = self.recent.first
+        return self.last_seq + 1 if first is None else first.first_seq
 
     @property
     def damage(self) -> list[str]:
         """What could not be read, as far as it has been tried."""
-        return [segment.damage for segment in self._segments if segment.damage]
+        faults = [] if self._fault is None else [f"{self._folder.name}: {self._fault.strerror}"]
+        return faults + [segment.damage for segment in self._segments if segment.damage]
 
     @property
     def size_bytes(self) -> int:
         """The size of its files."""
-        sizes = 0
-        for segment in self._segments:
-            with contextlib.suppress(OSError):
-                sizes += segment.path.stat().st_size
-        return sizes
+        return sum(size for size, _ in sizes_of(self._segments))
 
     def close(self) -> None:
         """Nothing will be appended any more: streams end after the last entry."""
@@ -77,56 +94,47 @@ class SessionLog:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def places(self, after_seq: int) -> Iterator[Place]:
-        """Where the records with an entry beyond a position stand, in order."""
-        start = bisect_right(self._segments, after_seq + 1, key=lambda each: each.first_seq) - 1
+    def places(self, after_seq: int, *, read_bytes: int = 0) -> Iterator[Place]:
+        """Where the records with an entry beyond a position stand, in order.
+
+        A record that does not begin where the one before it ended says that what was between them
+        is gone. ``read_bytes`` as for a segment's. Raises ``OSError`` where the disk refuses.
+        """
+        start = bisect_right(self._segments, after_seq + 1, key=_first_seq) - 1
         for segment in self._segments[max(start, 0) :]:
-            if not segment.is_scanned:
-                segment.scan()
-            for place in places(segment, segment.offset_of(after_seq + 1)):
-                if place.head.last_seq > after_seq:
+            offset = segment.offset_of(after_seq + 1)
+            for place in segment.places(offset, read_bytes=read_bytes):
+                if place.last_seq > after_seq:
                     yield place
 
-    def seq_after_id(self, number: int) -> int | None:
-        """The position before the first entry whose id is beyond ``number``."""
-        start = bisect_right(self._segments, number, key=lambda each: each.first_id) - 1
-        for segment in self._segments[max(start, 0) :]:
-            if not segment.is_scanned:
-                segment.scan()
-            for place in places(segment, segment.offset_of_id(number)):
-                if place.head.last_id > number:
-                    return place.head.first_seq - 1 + max(0, number + 1 - place.head.first_id)
-        return None
+    def seq_at(self, number: int) -> int:
+        """The position of the last entry whose id is ``number`` at most, as far as it is kept."""
+        start = max(bisect_right(self._segments, number, key=_first_id) - 1, 0)
+        seq = self.first_seq - 1
+        for segment in self._segments[start : start + 1]:
+            seq = segment.first_seq - 1
+            for place in segment.places(segment.offset_of_id(number)):
+                if place.last_id > number:
+                    return max(seq, place.last_seq - (place.last_id - number))
+                seq = place.last_seq
+        return seq
 
     def read(self, place: Place) -> Record | None:
-        """The record at a place; ``None`` where it is damaged."""
-        try:
-            data = read_at(place.path, place.offset, place.head.size)
-        except OSError:
-            return None
-        if len(data) < place.head.size or not records.is_intact(place.head, data):
-            self._note_damage(place)
+        """The record at a place; ``None`` where it is damaged, which from then on is a gap."""
+        data = place.read()
+        if not records.is_intact(place.head, data):
+            place.segment.distrust(place)
             return None
         return records.unpack(self.session_id, place.head, data)
 
     def records(self, after_seq: int) -> Iterator[Record]:
-        """The records with an entry beyond a position. Damage costs its segment's rest."""
-        skipped: Path | None = None
-        for place in self.places(after_seq):
-            if place.path == skipped:
-                continue
-            record = self.read(place)
-            if record is None:
-                skipped = place.path
-            else:
-                yield record
-
-    def first_after(self, path: Path) -> int:
-        """The first position of the segment behind the one at ``path``."""
-        for segment in self._segments:
-            if segment.path.name > path.name:
-                return segment.first_seq
-        return self.last_seq + 1
+        """The readable records with an entry beyond a position. Never raises for a disk."""
+        try:
+            for place in self.places(after_seq, read_bytes=_READ_BYTES):
+                if (record := self.read(place)) is not None:
+                    yield record
+        except OSError:
+            logger.exception("a log cannot be read", extra={"session": self.session_id})
 
     # -- writing, by the store ----------------------------------------------------------------
 
@@ -134,24 +142,24 @@ class SessionLog:
         """Append records in one write. Raises ``OSError`` and leaves the file as it was."""
         segment = self._segment_for(written[0], segment_bytes)
         assert self._fd is not None
-        start = segment.size
+        offset = segment.end
         try:
             _write_all(self._files, self._fd, pieces)
         except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, start)
+            self._undo(segment)
             raise
-        offset = start
-        for record, head_piece, body in zip(written, pieces[::2], pieces[1::2], strict=True):
+        for head_piece, body in zip(pieces[::2], pieces[1::2], strict=True):
             head = records.unpack_head(head_piece)
             assert head is not None
             segment.note(head, offset)
             offset += len(head_piece) + len(body)
-            self.last_seq, self.last_id = record.last_seq, record.last_id
+        self.last_seq, self.last_id = segment.last_seq, segment.last_id
+        self._unsynced.add(segment.path)
 
-    def duplicate(self) -> int | None:
-        """A second descriptor of the file that is written, for syncing in another thread."""
-        return None if self._fd is None else os.dup(self._fd)
+    def take_unsynced(self) -> set[Path]:
+        """The files and folders that were changed since the last time; the caller syncs them."""
+        taken, self._unsynced = self._unsynced, set()
+        return taken
 
     def release(self) -> None:
         """Give the descriptor back; the next write takes it again."""
@@ -159,99 +167,117 @@ class SessionLog:
             os.close(self._fd)
             self._fd = None
 
-    def evict(self, *, before: float | None, max_bytes: int | None, is_writing: bool) -> bool:
-        """Unlink old segments; see the store."""
-        sizes = {}
+    def forget(self) -> None:
+        """Its files are about to go. What is in memory and what is being read stays readable."""
+        self.release()
+        self._unsynced.clear()
         for segment in self._segments:
-            with contextlib.suppress(OSError):
-                status = segment.path.stat()
-                sizes[segment.path] = (status.st_size, status.st_mtime)
-        total = sum(size for size, _ in sizes.values())
-        has_evicted = False
-        while len(self._segments) > (1 if is_writing else 0):
-            size, written_at = sizes.get(self._segments[0].path, (0, 0.0))
-            is_old = before is not None and written_at < before
-            is_large = max_bytes is not None and total > max_bytes and len(self._segments) > 1
-            if not (is_old or is_large):
-                break
-            self._evict_first()
-            total -= size
-            has_evicted = True
-        return has_evicted
+            segment.hold()
+        self._segments = []
+
+    def evict(self, *, before: float | None, max_bytes: int | None) -> bool:
+        """Unlink old segments; see the store. Never raises for a disk."""
+        wanted = evictable(self._segments, before=before, max_bytes=max_bytes)
+        if self._fd is not None:
+            wanted = min(wanted, len(self._segments) - 1)
+        try:
+            for _ in range(wanted):
+                self._evict_first()
+        except OSError:
+            logger.exception("old entries cannot be removed", extra={"session": self.session_id})
+            return False
+        return wanted > 0
 
     def _evict_first(self) -> None:
         segment = self._segments[0]
-        if not segment.is_scanned:
-            segment.scan()
+        if segment.end < 0:
+            segment.find_end()
         following = self._segments[1] if len(self._segments) > 1 else None
+        seq, number = self.evicted_seq, self.evicted_id
         self.evicted_seq = following.first_seq - 1 if following else self.last_seq
-        self.evicted_id = max(self.evicted_id, segment.last_id)
-        self._write_evicted()
+        self.evicted_id = max(number, segment.last_id)
+        try:
+            self._write_evicted()
+        except OSError:
+            if following is None:
+                self.evicted_seq, self.evicted_id = seq, number
+                raise
+        segment.hold()
         with contextlib.suppress(FileNotFoundError):
             segment.path.unlink()
         del self._segments[0]
+        if not self._segments:
+            self.recent.clear()
 
     def _write_evicted(self) -> None:
-        """Said before it is done: what is gone must never look as if it never was."""
+        """Said before it is done: what is gone must never look as if it never was.
+
+        On a full disk the next segment's name has to say it, if a little less exactly.
+        """
         path = self._folder / _EVICTED
         text = f"{self.evicted_seq} {self.evicted_id} {self.last_seq} {self.last_id}\n"
         fresh = path.with_suffix(".new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, text.encode("ascii"))
-            os.fsync(fd)
+            _write_all(self._files, fd, [text.encode("ascii")])
+            self._files.sync(fd)
         finally:
             os.close(fd)
         os.replace(fresh, path)
 
     def _read_evicted(self) -> None:
-        try:
-            numbers = (self._folder / _EVICTED).read_text("ascii").split()
-        except (FileNotFoundError, UnicodeDecodeError):
-            return
-        if len(numbers) == 4 and all(number.isdecimal() for number in numbers):
+        numbers: list[bytes] = []
+        with contextlib.suppress(OSError):
+            numbers = (self._folder / _EVICTED).read_bytes().split()
+        if len(numbers) == 4 and all(number.isdigit() for number in numbers):
             self.evicted_seq, self.evicted_id = int(numbers[0]), int(numbers[1])
-            self.last_seq = max(self.last_seq, int(numbers[2]))
-            self.last_id = max(self.last_id, int(numbers[3]))
+            self.last_seq, self.last_id = int(numbers[2]), int(numbers[3])
+        if self._segments and self._segments[0].first_seq - 1 > self.evicted_seq:
+            self.evicted_seq = self._segments[0].first_seq - 1
+            self.evicted_id = self._segments[0].first_id - 1
+
+    def _list(self) -> list[Segment]:
+        try:
+            return find_segments(self._folder)
+        except OSError as error:
+            if error.errno in PASSING:
+                raise
+            self._fault = error
+            self.last_seq = self.last_id = 1
+            return []
 
     def _find_end(self) -> None:
         self._read_evicted()
         while self._segments:
             last = self._segments[-1]
-            last.scan()
-            self._drop_damaged_end(last)
-            if last.size > 0 or last.damage is not None:
-                self.last_seq = max(self.last_seq, last.last_seq)
-                self.last_id = max(self.last_id, last.last_id)
-                return
+            last.find_end()
+            self.last_seq = max(self.last_seq, last.last_seq)
+            self.last_id = max(self.last_id, last.last_id)
+            if last.end > 0 or last.damage is not None:
+                break
             self._segments.pop()
-
-    def _drop_damaged_end(self, segment: Segment) -> None:
-        """A last record that was not written whole counts as never written."""
-        if segment.size <= 0 or segment.damage is not None:
-            return
-        tail = list(places(segment, segment.index[-1][2]))
-        place = tail[-1]
-        data = read_at(place.path, place.offset, place.head.size)
-        if not records.is_intact(place.head, data):
-            segment.size = place.offset
-            segment.last_seq, segment.last_id = place.head.first_seq - 1, place.head.first_id - 1
+        if self._segments and self._segments[-1].last_seq < self.last_seq:
+            self._segments[-1].is_sealed = True
 
     def _segment_for(self, first: Record, segment_bytes: int) -> Segment:
+        if self._fault is not None:
+            raise self._fault
         last = self._segments[-1] if self._segments else None
-        if last is not None and last.size < segment_bytes and self._fd is None:
-            self._reopen(last)
-        if last is None or last.size >= segment_bytes or self._fd is None:
-            last = self._begin(first)
+        if last is None or last.is_sealed or last.end >= segment_bytes:
+            return self._begin(first)
+        if self._fd is None:
+            self._fd = self._reopen(last)
         return last
 
-    def _reopen(self, segment: Segment) -> None:
+    def _reopen(self, segment: Segment) -> int:
         """Open the last segment to append to it, without what a crash left at its end."""
-        if segment.damage is not None:
-            return
         fd = os.open(segment.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        os.ftruncate(fd, segment.size)
-        self._fd = fd
+        try:
+            self._files.truncate(fd, segment.end)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
 
     def _begin(self, first: Record) -> Segment:
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -260,21 +286,73 @@ class SessionLog:
         fd = os.open(path, flags, 0o600)
         self.release()
         self._fd = fd
-        segment = Segment(path, first.first_seq, first.first_id, size=0)
+        segment = Segment(path, first.first_seq, first.first_id, end=0, is_indexed=True)
         segment.last_seq, segment.last_id = first.first_seq - 1, first.first_id - 1
+        if self._segments:
+            self._segments[-1].until_seq = first.first_seq
         self._segments.append(segment)
+        self._unsynced |= {self._folder, self._folder.parent}
         return segment
 
-    def _note_damage(self, place: Place) -> None:
-        for segment in self._segments:
-            if segment.path == place.path:
-                segment.damage = f"{place.path.name}: damaged record at byte {place.offset}"
+    def _undo(self, segment: Segment) -> None:
+        """Cut off what a failed write left, or else never append behind it."""
+        assert self._fd is not None
+        try:
+            self._files.truncate(self._fd, segment.end)
+        except OSError:
+            self.release()
+            segment.is_sealed = True
+            if segment.end == 0:
+                self._segments.remove(segment)
+
+
+def sizes_of(segments: Sequence[Segment]) -> list[tuple[int, float]]:
+    """The size of each file and when it was last written; nothing of one that is gone."""
+    sizes = []
+    for segment in segments:
+        try:
+            status = segment.path.stat()
+        except OSError:
+            sizes.append((0, 0.0))
+        else:
+            sizes.append((status.st_size, status.st_mtime))
+    return sizes
+
+
+def evictable(segments: Sequence[Segment], *, before: float | None, max_bytes: int | None) -> int:
+    """How many of the first segments were last written before a time, or are beyond a size.
+
+    Size alone leaves the last one.
+    """
+    sizes = sizes_of(segments)
+    total = sum(size for size, _ in sizes)
+    count = 0
+    for size, written_at in sizes:
+        is_old = before is not None and written_at < before
+        is_large = max_bytes is not None and total > max_bytes and count < len(sizes) - 1
+        if not (is_old or is_large):
+            break
+        total -= size
+        count += 1
+    return count
+
+
+def _first_seq(segment: Segment) -> int:
+    return segment.first_seq
+
+
+def _first_id(segment: Segment) -> int:
+    return segment.first_id
 
 
 def _write_all(files: Files, fd: int, pieces: Sequence[bytes]) -> None:
-    total = sum(map(len, pieces))
-    written = files.write(fd, pieces)
-    if written < total:
-        rest = b"".join(pieces)
-        while written < total:
-            written += files.write(fd, [rest[written:]])
+    """All pieces, in one write where the system takes them all."""
+    rest: deque[bytes | memoryview] = deque(pieces)
+    while rest:
+        written = files.write(fd, list(islice(rest, _PIECES_AT_ONCE)))
+        if written <= 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        while rest and written >= len(rest[0]):
+            written -= len(rest.popleft())
+        if written:
+            rest[0] = memoryview(rest[0])[written:]

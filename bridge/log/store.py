@@ -6,12 +6,12 @@ Owns the session logs, the global ids, the shared tail and the reserve for a ful
   is cut off again, and nothing of it was ever shown;
 * ids go up over all sessions, positions go up by one in each;
 * subscribers read from the shared tail where they can and from the files where they must;
-* a descriptor is kept only for sessions that are being written, and only for so many of them.
+* a descriptor is kept only for sessions that are being written, and only for so many of them;
+* while the disk is full only the ends of what runs are taken, out of the reserve.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
@@ -27,20 +27,25 @@ from anyio import to_thread
 
 from bridge.clock import rfc3339
 from bridge.errors import StorageError
-from bridge.log.entry import Draft, encode_frames
+from bridge.log.entry import Draft, encode_frames, spelled
 from bridge.log.files import Files
 from bridge.log.record import Record, pack
 from bridge.log.reserve import Reserve
-from bridge.log.session_log import SessionLog
+from bridge.log.segments import find_segments, unreadable
+from bridge.log.session_log import SessionLog, evictable
 from bridge.log.tail import Tail
 
 logger = logging.getLogger(__name__)
 
 LARGE_BYTES: Final = 128 * 1024
 """An entry of this size gets a record of its own, so that it can be sent in slices."""
+RECORD_BYTES: Final = 256 * 1024
+"""Smaller ones share records of about this size, so that a reader can stop between them."""
 MAX_OPEN: Final = 128
 SYNC_EVERY_S: Final = 0.5
 
+_FRAME_BYTES: Final = 256
+"""About what an entry takes beside its params and its type."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -71,6 +76,7 @@ class Store:
         self._logs: WeakValueDictionary[str, SessionLog] = WeakValueDictionary()
         self._open: OrderedDict[str, SessionLog] = OrderedDict()
         self._dirty: dict[str, SessionLog] = {}
+        self._again: set[Path] = set()
 
     def __repr__(self) -> str:
         return f"<Store last_id={self.last_id} open={len(self._open)} full={self.is_full}>"
@@ -80,10 +86,16 @@ class Store:
         self.last_id = max(self.last_id, last_id)
 
     def log(self, session_id: str) -> SessionLog:
-        """The log of a session; an empty one where there is none yet."""
+        """The log of a session; an empty one where there is none yet.
+
+        Raises ``internal-error`` where its folder cannot be read: it may only look empty.
+        """
         log = self._logs.get(session_id)
         if log is None:
-            log = SessionLog(session_id, self.root / session_id, self._files)
+            try:
+                log = SessionLog(session_id, self.root / session_id, self._files)
+            except OSError as error:
+                raise unreadable(error) from error
             self._logs[session_id] = log
         return log
 
@@ -95,11 +107,13 @@ class Store:
         meta: bytes = b"",
         is_essential: bool = False,
     ) -> Record:
-        """Commit entries; returns the last record they went into.
+        """Commit at least one entry; returns the last record they went into.
 
         Raises ``storage-full`` and then has written nothing. ``is_essential``: the end of what
         runs may use the reserve.
         """
+        if self.is_full and not is_essential:
+            raise StorageError("storage-full", "The log cannot be written: the disk is full.")
         log = self._writable(session_id)
         records = self._records(log, drafts, meta)
         pieces = [piece for record in records for piece in pack(record)]
@@ -115,7 +129,7 @@ class Store:
 
     def recover(self) -> bool:
         """After a full disk: whether there is room again, the reserve included."""
-        if self.is_full and self._reserve.restore():
+        if self.is_full and self._reserve.restore() and self._reserve.has_room():
             self.is_full = False
         return not self.is_full
 
@@ -127,17 +141,26 @@ class Store:
     def evict(self, session_id: str, *, before: float | None, max_bytes: int | None) -> bool:
         """Unlink the oldest segments: last written before a time, or beyond a size in bytes.
 
-        The segment that is being written stays. Returns whether anything went.
+        The segment that is being written stays. Returns whether anything went; a log in which
+        nothing is that old is not even opened.
         """
-        return self.log(session_id).evict(
-            before=before, max_bytes=max_bytes, is_writing=session_id in self._open
-        )
+        try:
+            if session_id not in self._logs:
+                found = find_segments(self.root / session_id)
+                if not evictable(found, before=before, max_bytes=max_bytes):
+                    return False
+            return self.log(session_id).evict(before=before, max_bytes=max_bytes)
+        except (OSError, StorageError):
+            logger.exception("a log cannot be listed", extra={"session": session_id})
+            return False
 
     def purge(self, session_id: str) -> None:
-        """Remove a session's log altogether."""
-        self.release(session_id)
+        """Remove a session's log altogether. Whoever reads it gets what is in memory, and ends."""
+        self._open.pop(session_id, None)
+        self._dirty.pop(session_id, None)
         log = self._logs.pop(session_id, None)
         if log is not None:
+            log.forget()
             log.close()
         shutil.rmtree(self.root / session_id, ignore_errors=True)
 
@@ -145,28 +168,47 @@ class Store:
         """Nothing will be written for a while: give the descriptor back."""
         log = self._open.pop(session_id, None)
         if log is not None:
-            self._sync_now(log)
             log.release()
 
     def close(self) -> None:
         """Sync and close everything."""
         for session_id in list(self._open):
             self.release(session_id)
+        self._sync(self._take_unsynced())
 
     async def sync_forever(self) -> NoReturn:
         """Put to disk what was written, within a second, off the loop."""
         while True:
             await anyio.sleep(SYNC_EVERY_S)
-            dirty, self._dirty = self._dirty, {}
-            fds = [fd for log in dirty.values() if (fd := log.duplicate()) is not None]
-            if fds:
-                await to_thread.run_sync(_sync_all, fds)
+            if self._dirty or self._again:
+                with anyio.CancelScope(shield=True):
+                    self._again = await to_thread.run_sync(self._sync, self._take_unsynced())
 
-    def _sync_now(self, log: SessionLog) -> None:
-        if self._dirty.pop(log.session_id, None) is not None:
-            fd = log.duplicate()
-            if fd is not None:
-                _sync_all([fd])
+    def _take_unsynced(self) -> set[Path]:
+        dirty, self._dirty = self._dirty, {}
+        return self._again.union(*(log.take_unsynced() for log in dirty.values()))
+
+    def _sync(self, paths: set[Path]) -> set[Path]:
+        """Sync files and folders, by path, so that nothing is kept open for it.
+
+        Returns those that could not even be opened, for another time; what was purged is done.
+        """
+        again = set()
+        for path in paths:
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                again.add(path)
+                continue
+            try:
+                self._files.sync(fd)
+            except OSError:
+                logger.exception("a log could not be put to disk")
+            finally:
+                os.close(fd)
+        return again
 
     def _writable(self, session_id: str) -> SessionLog:
         log = self._open.get(session_id)
@@ -191,7 +233,7 @@ class Store:
                 first_seq=seq,
                 first_id=number,
             )
-            types = frozenset(draft.type for draft in group)
+            types = frozenset(map(spelled, {draft.type for draft in group}))
             count = len(group)
             records.append(Record(log.session_id, seq, number, count, now, types, meta, body))
             meta = b""
@@ -206,9 +248,9 @@ class Store:
             try:
                 log.write(records, pieces, self._segment_bytes)
             except OSError as error:
-                if error.errno in _FULL:
-                    self.is_full = True
-                if is_last_try or not (is_essential and self._reserve.release()):
+                is_full = error.errno in _FULL
+                self.is_full |= is_full
+                if is_last_try or not (is_full and is_essential and self._reserve.release()):
                     raise StorageError(
                         "storage-full",
                         f"The log cannot be written: {os.strerror(error.errno or 0)}.",
@@ -218,24 +260,17 @@ class Store:
 
 
 def _groups(drafts: Sequence[Draft]) -> list[Sequence[Draft]]:
-    """Large entries alone, the others together, in order."""
-    if all(len(draft.params) < LARGE_BYTES for draft in drafts):
+    """One record's entries each: large ones alone, the others together as far as they fit."""
+    sizes = [len(draft.params) + len(draft.type) for draft in drafts]
+    if sum(sizes) + len(sizes) * _FRAME_BYTES < LARGE_BYTES:
         return [drafts]
     groups: list[list[Draft]] = [[]]
-    for draft in drafts:
-        if len(draft.params) >= LARGE_BYTES:
-            groups += [[draft], []]
-        else:
-            groups[-1].append(draft)
+    room = RECORD_BYTES
+    for draft, size in zip(drafts, sizes, strict=True):
+        needed = RECORD_BYTES if size >= LARGE_BYTES else size + _FRAME_BYTES
+        if needed > room:
+            groups.append([])
+            room = RECORD_BYTES
+        groups[-1].append(draft)
+        room -= needed
     return [group for group in groups if group]
-
-
-def _sync_all(fds: list[int]) -> None:
-    for fd in fds:
-        try:
-            os.fdatasync(fd) if hasattr(os, "fdatasync") else os.fsync(fd)
-        except OSError:
-            logger.exception("a log could not be put to disk")
-        finally:
-            with contextlib.suppress(OSError):
-                os.close(fd)

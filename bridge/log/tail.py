@@ -1,65 +1,112 @@
 """The latest records of all sessions, in memory and shared by all who read them live.
 
-Bounded in bytes. Records stand in the order of their ids, which is the order of their commits.
+Bounded in bytes. Records stand in the order of their ids, which is the order of their commits, and
+each stands in its session's own run too; what is dropped leaves both.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator
+from typing import Final
 
 from bridge.log.record import Record
 
-_TRIM_AT = 1024
-_DROPPED = Record("", 0, 0, 0, 0.0, frozenset(), b"", b"")
+_TRIM_AT: Final = 64
+_DROPPED: Final = Record("", 0, 0, 0, 0.0, frozenset(), b"", b"")
+_OVERHEAD_BYTES: Final = 512
+"""About what a record costs beside its body, so that many tiny ones are bounded too."""
 
 
-class Tail:
-    """At least the last record, however large, and otherwise ``max_bytes`` of bodies."""
+class Run:
+    """Records in order: added behind, dropped in front, found by bisection."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self) -> None:
         self._records: list[Record] = []
-        self._recents: list[deque[Record]] = []
         self._start = 0
-        self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._records) - self._start
 
     @property
+    def first(self) -> Record | None:
+        """The oldest one."""
+        return self._records[self._start] if len(self) else None
+
+    def add(self, record: Record) -> None:
+        """Take one in behind the others."""
+        self._records.append(record)
+
+    def drop(self) -> None:
+        """Let go of the oldest one."""
+        self._records[self._start] = _DROPPED
+        self._start += 1
+        if self._start >= _TRIM_AT and self._start * 2 >= len(self._records):
+            del self._records[: self._start]
+            self._start = 0
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self._records, self._start = [], 0
+
+    def after_seq(self, seq: int) -> Iterator[Record]:
+        """The records with an entry beyond a position of their session."""
+        return self._from(bisect_right(self._records, seq, lo=self._start, key=_last_seq))
+
+    def after_id(self, number: int) -> Iterator[Record]:
+        """The records with an entry beyond an id."""
+        return self._from(bisect_right(self._records, number, lo=self._start, key=_last_id))
+
+    def _from(self, index: int) -> Iterator[Record]:
+        records = self._records
+        for at in range(index, len(records)):
+            yield records[at]
+
+
+class Tail:
+    """At least the last record, however large, and otherwise ``max_bytes``."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._all = Run()
+        self._recents: deque[Run] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
     def first_id(self) -> int | None:
         """The id of the first entry that is here."""
-        return self._records[self._start].first_id if len(self) else None
+        first = self._all.first
+        return None if first is None else first.first_id
 
-    def add(self, record: Record, recent: deque[Record]) -> None:
+    def add(self, record: Record, recent: Run) -> None:
         """Take a record in, also into its session's own ``recent`` ones."""
-        self._records.append(record)
+        self._all.add(record)
         self._recents.append(recent)
-        recent.append(record)
-        self._bytes += len(record.body)
-        while self._bytes > self._max_bytes and len(self) > 1:
+        recent.add(record)
+        self._bytes += len(record.body) + _OVERHEAD_BYTES
+        while self._bytes > self._max_bytes and len(self._all) > 1:
             self._drop()
 
-    def after(self, number: int) -> int:
-        """The index of the first record with an entry beyond the id ``number``."""
-        found = bisect_right(
-            self._records, number, lo=self._start, key=lambda record: record.last_id
-        )
-        return found - self._start
-
-    def at(self, index: int) -> Record:
-        """The record at an index of :meth:`after`."""
-        return self._records[self._start + index]
+    def after(self, number: int) -> Iterator[Record]:
+        """The records with an entry beyond the id ``number``; none are missing between them."""
+        return self._all.after_id(number)
 
     def _drop(self) -> None:
-        record, recent = self._records[self._start], self._recents[self._start]
-        self._bytes -= len(record.body)
-        self._records[self._start] = _DROPPED
-        if recent and recent[0] is record:
-            recent.popleft()
-        self._start += 1
-        if self._start >= _TRIM_AT:
-            del self._records[: self._start]
-            del self._recents[: self._start]
-            self._start = 0
+        record, recent = self._all.first, self._recents.popleft()
+        assert record is not None
+        self._bytes -= len(record.body) + _OVERHEAD_BYTES
+        self._all.drop()
+        if recent.first is record:
+            recent.drop()
+
+
+def _last_seq(record: Record) -> int:
+    return record.last_seq
+
+
+def _last_id(record: Record) -> int:
+    return record.last_id
