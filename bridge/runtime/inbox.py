@@ -145,7 +145,7 @@ class Inbox:
         if subagent is not None or kind not in _REPLAYED_STATE:
             return
         update: Any = held.decoded(params).get("update")
-        conveyed, implied = view.fold_update(self._session.projection.view, update)
+        conveyed, implied = view.fold_update(self._session.upcoming, update)
         if self._session.private.get("callerTitle"):
             conveyed.pop("title", None)
         self._session.change(**conveyed, **implied)

@@ -219,6 +219,11 @@ class LiveSession:
         self._changes.update(members)
         self._is_cold = True
 
+    @property
+    def upcoming(self) -> dict[str, Any]:
+        """The Session's members as they will be with the next commit."""
+        return self.projection.view | self._changes
+
     def refresh(self) -> None:
         """The status or the queue may have changed: say so with the next commit."""
         self._is_cold = True
@@ -240,7 +245,22 @@ class LiveSession:
         if self.is_provisional:
             self._early.append(applied)
         if implied := self.projection.apply(applied):
-            self.change(**implied)
+            self._imply(implied)
+
+    def _imply(self, implied: Mapping[str, Any]) -> None:
+        """An update changes more than it conveys: said right behind it.
+
+        Were it said at the commit's end, it would undo what the agent says in between.
+        """
+        self._is_cold = True
+        view = self.projection.view
+        changed = {
+            name: value for name, value in implied.items() if view.get(name, _MISSING) != value
+        }
+        if changed:
+            self._add(
+                Draft("bridge/session", dumps({"changed": changed})), parsed={"changed": changed}
+            )
 
     # -- committing ---------------------------------------------------------------------------
 
