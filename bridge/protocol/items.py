@@ -151,6 +151,40 @@ def parted(blocks: list[Any]) -> tuple[list[str], list[Any]]:
     return texts, others
 
 
+def last_rest(items: list[dict[str, Any]]) -> tuple[int, str | None]:
+    """Where the stretch begins that later entries go on with, and the turn that began last."""
+    started = [
+        number
+        for number, item in enumerate(items)
+        if item["type"] == "user" and "replay" not in item
+    ]
+    if not started:
+        return 0, None
+    turn_id = items[started[-1]]["turnId"]
+    for number in range(started[-1], len(items)):
+        if items[number]["type"] == "turn_end" and items[number]["turnId"] == turn_id:
+            return number + 1, turn_id
+    return started[-1], turn_id
+
+
+def latest_todos(items: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """The agent's own list as the last of these items shows it."""
+    shown = [each for each in items if each["type"] == "todos" and "subagent" not in each]
+    return max(shown, key=lambda each: each["lastSeq"])["todos"] if shown else None
+
+
+def joins(
+    data: dict[str, Any], role: str, message_id: str | None, turn_id: str | None, is_replay: bool
+) -> bool:
+    """Whether a chunk goes on with the text of this item."""
+    return bool(
+        data["type"] == role
+        and data["messageId"] == message_id
+        and data["turnId"] == turn_id
+        and ("replay" in data) == is_replay
+    )
+
+
 def _size_of(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 

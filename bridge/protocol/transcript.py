@@ -21,7 +21,17 @@ from typing import Any, Final, NamedTuple
 from bridge.protocol import todos as todo_list
 from bridge.protocol.acp import UpdatePeek, peek_update
 from bridge.protocol.held import decoded, kind_of, wire_method
-from bridge.protocol.items import RAW_LIMIT_BYTES, TOOL_MEMBERS, Item, fill_tool, new_item, parted
+from bridge.protocol.items import (
+    RAW_LIMIT_BYTES,
+    TOOL_MEMBERS,
+    Item,
+    fill_tool,
+    joins,
+    last_rest,
+    latest_todos,
+    new_item,
+    parted,
+)
 
 MAX_ITEMS: Final = 10_000
 """Most items of one page; a page that reaches it says so and takes only the turn's end."""
@@ -31,6 +41,9 @@ _ROLES: Final = {
     "agent_thought_chunk": "thought",
     "user_message_chunk": "user",
 }
+_AT_REST: Final = frozenset({"hibernated", "failed", "closed"})
+"""Without a process nothing that is open goes on: its page is finished."""
+
 _TURN_MEMBERS: Final = (
     "status",
     "outcome",
@@ -62,6 +75,7 @@ class TranscriptFold:
         self._singles: dict[tuple[str, str | None, str | None], Item] = {}
         self._requests: dict[str, Item] = {}
         self._todos = todos or []
+        self._turn_id: str | None = None
 
     def __repr__(self) -> str:
         return f"<TranscriptFold items={len(self._items)}>"
@@ -71,9 +85,13 @@ class TranscriptFold:
         cls, items: list[dict[str, Any]], todos: list[dict[str, Any]] | None = None
     ) -> TranscriptFold:
         """The fold that :meth:`items` was called on."""
-        fold = cls(todos)
-        for shown in items:
-            fold._index(Item.from_shown(shown))
+        start, turn_id = last_rest(items)
+        fold = cls(latest_todos(items[:start]) or todos)
+        fold._turn_id = turn_id
+        for number, shown in enumerate(items):
+            fold._items.append(item := Item.from_shown(shown))
+            if number >= start:
+                fold._index(item)
         return fold
 
     def items(self) -> list[dict[str, Any]]:
@@ -82,14 +100,17 @@ class TranscriptFold:
 
     def cut(self) -> list[dict[str, Any]]:
         """The page is finished: close every item, hand them out and begin with nothing."""
+        self._rest()
+        finished, self._items = self._items, []
+        return [item.shown() for item in finished]
+
+    def _rest(self) -> None:
+        """Nothing goes on from here: every item is closed, later entries begin others."""
         self._todos = self._latest_todos(None)
-        finished = self._items
-        self._items = []
         for index in (self._texts, self._tools, self._singles, self._requests):
             index.clear()
-        for item in finished:
+        for item in self._items:
             item.close()
-        return [item.shown() for item in finished]
 
     def tool(self, turn_id: str | None, tool_call_id: str) -> dict[str, Any] | None:
         """What is known of a tool call, as ACP's ToolCall; ``None``: nothing."""
@@ -144,7 +165,7 @@ class TranscriptFold:
         role = _ROLES.get(peek.kind)
         if item is None or role is None or not peek.text:
             return False
-        if not _joins(item.data, role, peek.message_id, turn_id, is_replay):
+        if not joins(item.data, role, peek.message_id, turn_id, is_replay):
             return False
         item.data["lastSeq"] = seq
         item.add_text(peek.text)
@@ -176,7 +197,7 @@ class TranscriptFold:
         if role == "user" and not at.is_replay:
             return None
         item = self._texts.get(at.subagent)
-        if item is not None and _joins(item.data, role, message_id, at.turn_id, at.is_replay):
+        if item is not None and joins(item.data, role, message_id, at.turn_id, at.is_replay):
             return item
         self._end_text(at.subagent)
         return self._begin(at, role, messageId=message_id)
@@ -259,7 +280,8 @@ class TranscriptFold:
     # --- What the bridge tells ----------------------------------------------------------------
 
     def _start_turn(self, at: _At, params: dict[str, Any]) -> None:
-        self._end_text(at.subagent)
+        self._rest()
+        self._turn_id = at.turn_id
         item = self._begin(at, "user", messageId=None)
         if item is None:
             return
@@ -274,10 +296,8 @@ class TranscriptFold:
     def _end_turn(self, at: _At, params: dict[str, Any]) -> None:
         turn = _object(params.get("turn"))
         turn_id = _text(turn.get("turnId")) or at.turn_id
-        for item in self._items:
-            if item.data["turnId"] == turn_id:
-                item.close()
-        self._texts = {stream: item for stream, item in self._texts.items() if item.is_open}
+        if turn_id == self._turn_id:
+            self._rest()
         members = {name: turn.get(name) for name in _TURN_MEMBERS}
         self._begin(at._replace(turn_id=turn_id), "turn_end", is_open=False, **members)
 
@@ -300,6 +320,10 @@ class TranscriptFold:
         if item is not None:
             status = _text(params.get("status")) or item.data["status"]
             item.touch(at.seq, open=False, status=status)
+
+    def _change_session(self, at: _At, params: dict[str, Any]) -> None:
+        if _object(params.get("changed")).get("status") in _AT_REST:
+            self._rest()
 
     def _warn(self, at: _At, params: dict[str, Any]) -> None:
         self._notice(at, _text(params.get("code")), _text(params.get("detail")))
@@ -329,12 +353,12 @@ class TranscriptFold:
         if at.is_replay:
             members["replay"] = True
         item = new_item(kind, at.seq, at.turn_id, is_open=is_open, **members)
+        self._items.append(item)
         self._index(item)
         return item if room > 1 else None
 
     def _index(self, item: Item) -> None:
         data = item.data
-        self._items.append(item)
         turn_id, subagent = data["turnId"], data.get("subagent")
         match data["type"]:
             case "user" | "message" | "thought":
@@ -346,17 +370,6 @@ class TranscriptFold:
                 self._singles[kind, turn_id, subagent] = item
             case "request":
                 self._requests[data["requestId"]] = item
-
-
-def _joins(
-    data: dict[str, Any], role: str, message_id: str | None, turn_id: str | None, is_replay: bool
-) -> bool:
-    return bool(
-        data["type"] == role
-        and data["messageId"] == message_id
-        and data["turnId"] == turn_id
-        and ("replay" in data) == is_replay
-    )
 
 
 def _text(value: object) -> str | None:
@@ -376,6 +389,7 @@ _UPDATES: Final[dict[str, _Handler]] = {
 }
 _HANDLERS: Final[dict[str, _Handler]] = {
     "cursor/update_todos": TranscriptFold._update_todos,
+    "bridge/session": TranscriptFold._change_session,
     "bridge/turn_started": TranscriptFold._start_turn,
     "bridge/turn_ended": TranscriptFold._end_turn,
     "bridge/request_resolved": TranscriptFold._resolve,

@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
-from jsonschema import Draft202012Validator
-from referencing import Registry, Resource
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from starlette.routing import compile_path
 
@@ -35,7 +35,7 @@ class Contract:
     """The OpenAPI document as a judge of running answers."""
 
     def __init__(self, document: Json = DOCUMENT) -> None:
-        resource = Resource(contents=document, specification=DRAFT202012)
+        resource = DRAFT202012.create_resource(document)
         self._registry: Any = Registry().with_resource(_ROOT, resource)
         self._paths = [
             (compile_path(path)[0], methods) for path, methods in document["paths"].items()

@@ -45,7 +45,7 @@ WORDS = (
     "todos then tool then hello",
     "image",
 )
-RULES = (
+RULES: tuple[Json, ...] = (
     {"rules": []},
     {"rules": [{"match": {"kind": "execute"}, "reply": "allow_once"}]},
     {"rules": [{"match": {}, "reply": "reject_once"}]},

@@ -313,14 +313,14 @@ def test_a_request_is_an_item_until_it_is_resolved() -> None:
     assert items(entry("odd/method", {}, request_id="req_2"))[0]["kind"] == "extension"
 
 
-def test_a_turns_end_closes_its_items_and_no_others() -> None:
+def test_a_turns_end_closes_everything_before_it() -> None:
     other = {**chunk("later", subagent="x"), "turn_id": None}
     shown = items(STARTED, chunk("a"), update("tool_call", toolCallId="t"), other, ENDED)
     assert [(i["type"], i["open"]) for i in shown] == [
         ("user", False),
         ("message", False),
         ("tool", False),
-        ("message", True),
+        ("message", False),
         ("turn_end", False),
     ]
     assert shown[-1]["outcome"] == "ok"
