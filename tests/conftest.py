@@ -1,6 +1,8 @@
-"""What every test shares: asyncio as anyio's backend."""
+"""What every test shares: asyncio as anyio's backend, and reports that can be passed on."""
 
 from __future__ import annotations
+
+from collections.abc import Generator
 
 import pytest
 
@@ -9,3 +11,13 @@ import pytest
 def anyio_backend() -> str:
     """The bridge runs on asyncio alone (uvloop where it is installed)."""
     return "asyncio"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tests log lone surrogates on purpose; a report that holds one ends its worker."""
+    report = yield
+    report.sections = [
+        (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
