@@ -41,7 +41,6 @@ class SessionCursor:
         self._resets: deque[Reset] = deque()
         self._slice: Slice | None = None
         self._told = self._before_reset = self.position
-        self._check()
 
     def __repr__(self) -> str:
         return f"<SessionCursor {self.log.session_id} at {self.position}>"
@@ -54,7 +53,10 @@ class SessionCursor:
         return self._slice is None and not self._resets and self.position == self.log.last_seq
 
     def preamble(self) -> bytes:
-        """What a stream begins with: how soon to come back, and the position."""
+        """What a stream begins with: how soon to come back, and the position.
+
+        What is gone behind that position is said after it, and then again to whoever lost that.
+        """
         return b"retry: 1000\nid: %d\n\n" % self.position
 
     def take(self, max_bytes: int = CHUNK_BYTES) -> bytes:
@@ -229,13 +231,13 @@ class SessionCursor:
             self._slice = None
         return piece
 
-    def _front(self, part: Slice) -> bytes | None:
-        """The front of a large record's one frame, if it is wanted."""
+    def _front(self, part: Slice) -> bytes:
+        """The front of a large record's one frame, or a bare position where it is not wanted."""
         taken = forms.take_apart(part.front())
         if not forms.is_wanted(taken, self.form):
             self.position = part.last_seq
             self._slice = None
-            return None
+            return self._close([])
         part.is_end = self.form.until is not None and self.form.until(taken.data)
         return forms.render(taken, self.form)
 

@@ -53,9 +53,6 @@ class BridgeCursor:
         self._slice: Slice | None = None
         self._merge: Merge | None = None
         self._rendered_id = 0
-        if after_id > store.last_id:
-            self.position = store.last_id
-            self._reset(None, "ahead", lastId=store.last_id)
 
     def __repr__(self) -> str:
         return f"<BridgeCursor at {self.position}>"
@@ -64,7 +61,7 @@ class BridgeCursor:
     def is_at_end(self) -> bool:
         """Whether everything committed has been taken."""
         is_taken = self._slice is None and not self._resets
-        return is_taken and self.position >= self._store.last_id
+        return is_taken and self.position == self._store.last_id
 
     def preamble(self) -> bytes:
         """What a stream begins with."""
@@ -86,6 +83,7 @@ class BridgeCursor:
         draft = PageDraft(limit, max_bytes)
         try:
             while not self.is_at_end and not draft.is_full:
+                self._check()
                 if not self._resets:
                     self._fill(draft)
                 elif draft.has_entries:
@@ -97,6 +95,13 @@ class BridgeCursor:
             raise unreadable(error) from error
         return Page(draft.events, self.position, not self.is_at_end)
 
+    def _check(self) -> None:
+        """Say that the position is ahead of the end, and go on from there."""
+        last_id = self._store.last_id
+        if self.position > last_id:
+            self.position = last_id
+            self._reset(None, "ahead", lastId=last_id)
+
     # -- handing out --------------------------------------------------------------------------
 
     def _take(self, max_bytes: int) -> bytes:
@@ -106,6 +111,7 @@ class BridgeCursor:
                 if piece is not None:
                     return piece
                 continue
+            self._check()
             if self._resets:
                 return self._resets.popleft().rendered(self.form)
             piece = self._take_records(max_bytes)

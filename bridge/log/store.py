@@ -112,6 +112,8 @@ class Store:
         Raises ``storage-full`` and then has written nothing. ``is_essential``: the end of what
         runs may use the reserve.
         """
+        if not drafts:
+            raise ValueError("an append needs an entry")
         if self.is_full and not is_essential:
             raise StorageError("storage-full", "The log cannot be written: the disk is full.")
         log = self._writable(session_id)
@@ -156,9 +158,9 @@ class Store:
 
     def purge(self, session_id: str) -> None:
         """Remove a session's log altogether. Whoever reads it gets what is in memory, and ends."""
+        log = self._logs.pop(session_id, None)
         self._open.pop(session_id, None)
         self._dirty.pop(session_id, None)
-        log = self._logs.pop(session_id, None)
         if log is not None:
             log.forget()
             log.close()
@@ -174,7 +176,7 @@ class Store:
         """Sync and close everything."""
         for session_id in list(self._open):
             self.release(session_id)
-        self._sync(self._take_unsynced())
+        self._again = self._sync(self._take_unsynced())
 
     async def sync_forever(self) -> NoReturn:
         """Put to disk what was written, within a second, off the loop."""

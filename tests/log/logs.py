@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,6 +146,10 @@ def read_all(cursor: Cursor, max_bytes: int = 65536) -> Reader:
     return reader
 
 
-def descriptors() -> int:
-    """How many descriptors this process has open."""
-    return len(list(Path("/proc/self/fd").iterdir()))
+def descriptors(root: Path) -> int:
+    """How many descriptors of files below a folder are open, unlinked ones too."""
+    links = []
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(each))
+    return sum(link.startswith(f"{root}/") for link in links)

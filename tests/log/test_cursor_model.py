@@ -126,6 +126,8 @@ class World:
 
     def cut(self, index: int, lost: int) -> None:
         subscriber = self.subscribers[index]
+        if lost == 0:
+            subscriber.connect(self.store)
         piece = subscriber.cursor.take(100 + lost)
         subscriber.reader.feed(piece[: max(0, len(piece) - lost)])
         subscriber.connect(self.store)
