@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,3 +119,15 @@ async def close(*callers: Caller) -> None:
     """Close the callers' connections."""
     for caller in callers:
         await caller.http.aclose()
+
+
+def token(folder: Path, *words: str) -> str:
+    """``cursor-bridge token`` in a process of its own; what it prints on stdout."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bridge.cli.main", "token", *words, "--state-dir", str(folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
+    )
+    return done.stdout.strip()

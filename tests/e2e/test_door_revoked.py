@@ -17,24 +17,12 @@ import anyio.to_thread
 import httpx
 import pytest
 
-from tests.e2e.doors import asking, bearer, case_file, close, code_of
+from tests.e2e.doors import asking, bearer, case_file, close, code_of, token
 from tests.e2e.harness import LIMIT_S, TOKEN, Caller, Subprocess, serving
 
 pytestmark = pytest.mark.anyio
 
 WITHIN_S = 1.0
-
-
-def token(folder: Path, *words: str) -> str:
-    """``cursor-bridge token`` in a process of its own; what it prints on stdout."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bridge.cli.main", "token", *words, "--state-dir", str(folder)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=LIMIT_S,
-    )
-    return done.stdout.strip()
 
 
 @asynccontextmanager
