@@ -1,0 +1,71 @@
+"""The pages say what is so: every test they name exists, every setting is documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from bridge.config import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def test_every_test_that_the_page_on_cursor_names_exists() -> None:
+    page = (ROOT / "docs" / "cursor.md").read_text("utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    assert named
+    assert not {name for name in named if f"def {name}(" not in TESTS}
+    files = set(re.findall(r"`(tests/[\w/]+\.py)`", page))
+    assert not {name for name in files if not (ROOT / name).exists()}
+
+
+def test_every_quirk_that_is_tested_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "cursor.md").read_text("utf-8")
+    module = (ROOT / "tests" / "e2e" / "test_cursor.py").read_text("utf-8")
+    missing = [name for name in re.findall(r"def (test_\w+)\(", module) if name not in page]
+    assert set(missing) <= {
+        "test_the_text_of_a_turn_is_its_messages",
+        "test_every_stop_reason_has_its_outcome",
+        "test_a_request_the_agent_gives_up_is_withdrawn",
+    }
+
+
+def names_of(model: type[BaseModel], prefix: str = "") -> set[str]:
+    """The dotted names of all settings; ``*`` stands for a name of the operator's."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        inner: Any = field.annotation
+        arguments = [each for each in get_args(inner) if isinstance(each, type)]
+        models = [each for each in [inner, *arguments] if _is_model(each)]
+        if not models:
+            names.add(prefix + name)
+        elif inner is models[0]:
+            names |= names_of(models[0], f"{prefix}{name}.")
+        else:
+            names |= names_of(models[0], f"{prefix}{name}.*.")
+    return names
+
+
+def _is_model(each: Any) -> bool:
+    return isinstance(each, type) and issubclass(each, BaseModel)
+
+
+def test_every_setting_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    documented = set(re.findall(r"^\| `([\w.*]+)` \|", page, re.MULTILINE))
+    assert documented == names_of(Settings)
+
+
+def test_the_changelog_names_the_version_that_is_built() -> None:
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    version = re.search(r'^version = "([^"]+)"', project, re.MULTILINE)
+    assert version is not None
+    newest = re.search(
+        r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert newest is not None
+    assert newest[1] == version[1]
