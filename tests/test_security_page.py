@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def tests_there_are() -> set[str]:
+def names_of_tests() -> set[str]:
     """The names of all test functions."""
     found: set[str] = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
@@ -19,7 +19,7 @@ def tests_there_are() -> set[str]:
 def test_every_test_the_page_names_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "SECURITY.md").read_text("utf-8")))
     assert len(named) > 40
-    assert named - tests_there_are() == set()
+    assert named - names_of_tests() == set()
 
 
 def test_every_attack_has_a_named_test_on_the_page() -> None:
