@@ -272,9 +272,9 @@ class BridgeCursor:
 
     def _look_again(self) -> None:
         """An item turned out damaged: what comes instead is found anew."""
+        assert self._merge is not None
         self._slice = None
-        if self._merge is not None:
-            self._merge.look_again()
+        self._merge.look_again()
 
     def _reset(self, session_id: str | None, reason: str, **told: int) -> None:
         self._resets.append(forms.reset(session_id, time.time(), reason, self.position, **told))

@@ -142,9 +142,14 @@ class Segment:
             os.close(fd)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the file; fewer at its end."""
-        with self.opened() as fd:
-            return pread(fd, size, offset)
+        """Bytes of the file; fewer at its end and where the disk does not give them back."""
+        try:
+            with self.opened() as fd:
+                return pread(fd, size, offset)
+        except OSError as error:
+            if error.errno in PASSING:
+                raise
+            return b""
 
     def hold(self) -> None:
         """Keep what is about to be unlinked readable for those who are reading it."""
@@ -268,8 +273,10 @@ class Segment:
         try:
             with self.opened() as fd:
                 yield from self._places(Window(fd, read_bytes or WINDOW_BYTES), offset, read_bytes)
-        except FileNotFoundError:
-            self.damage = f"{self.path.name}: is gone"
+        except OSError as error:
+            if error.errno in PASSING:
+                raise
+            self.damage = f"{self.path.name}: {error.strerror}"
 
     def _places(self, window: Window, offset: int, read_bytes: int) -> Iterator[Place]:
         while offset < self.end:

@@ -236,6 +236,22 @@ def test_damage_of_a_large_record_is_found_before_any_of_it_is_sent(tmp_path: Pa
     assert bridge_reader(store).seqs == [1, 3, 4, 5]
 
 
+def test_damage_within_a_large_record_is_a_gap_for_every_reader(tmp_path: Path) -> None:
+    store = open_store(tmp_path, segment_bytes=10**8)
+    for text in ("one", "x" * 3_000_000, "three"):
+        store.append(NAME, [draft(text)])
+    store.close()
+    path = segments_of(tmp_path)[0]
+    data = bytearray(path.read_bytes())
+    data[1_500_000] ^= 1
+    path.write_bytes(data)
+    assert session_reader(open_store(tmp_path)).seqs == [1, 3]
+    assert session_pages(open_store(tmp_path)) == [1, 3]
+    reader = bridge_reader(open_store(tmp_path))
+    assert reader.seqs == [1, 3]
+    assert [each["reason"] for each in reader.resets] == ["evicted"]
+
+
 def test_damage_that_comes_while_the_log_is_open_is_said_once(tmp_path: Path) -> None:
     write(tmp_path, TEXTS, segment_bytes=100_000)
     store = open_store(tmp_path)
@@ -252,7 +268,7 @@ def test_damage_that_comes_while_the_log_is_open_is_said_once(tmp_path: Path) ->
         assert len(reader.resets) == 2
 
 
-@pytest.mark.parametrize("what", ["cut", "gone"])
+@pytest.mark.parametrize("what", ["cut", "gone", "unreadable"])
 def test_a_file_that_is_cut_or_taken_away_while_open_is_said(tmp_path: Path, what: str) -> None:
     write(tmp_path, TEXTS, segment_bytes=2000)
     store = open_store(tmp_path, segment_bytes=2000)
@@ -262,6 +278,8 @@ def test_a_file_that_is_cut_or_taken_away_while_open_is_said(tmp_path: Path, wha
     first = unpack_head(path.read_bytes())
     assert first is not None
     path.write_bytes(b"") if what == "cut" else path.unlink()
+    if what == "unreadable":
+        path.mkdir()
     reader = session_reader(store)
     assert reader.seqs == list(range(1, first.first_seq))
     assert reader.resets[-1]["reason"] == "evicted"
@@ -279,6 +297,31 @@ def test_an_unreadable_segment_keeps_its_positions(tmp_path: Path) -> None:
     assert store.log(NAME).damage
     assert store.append(NAME, [draft("new")]).last_seq >= 30
     assert session_reader(store).seqs[: first - 1] == list(range(1, first))
+
+
+def test_a_segment_that_cannot_be_read_any_more_is_said(tmp_path: Path) -> None:
+    write(tmp_path, TEXTS, segment_bytes=2000)
+    path = segments_of(tmp_path)[1]
+    path.unlink()
+    path.mkdir()
+    lost = range(int(path.name[:20]), int(segments_of(tmp_path)[2].name[:20]))
+    store = open_store(tmp_path, segment_bytes=2000)
+    log = store.log(NAME)
+    for reader in (session_reader(store), bridge_reader(store)):
+        assert reader.seqs == [seq for seq in range(1, 31) if seq not in lost]
+        assert len(reader.resets) == 1
+    assert len(log.damage) == 1
+    assert store.append(NAME, [draft()]).last_seq == 31
+
+
+def test_an_end_that_was_told_but_is_gone_is_never_written_again(tmp_path: Path) -> None:
+    write(tmp_path, ["one", "two"])
+    (tmp_path / NAME / "evicted").write_text("0 0 7 9\n")
+    store = open_store(tmp_path)
+    assert store.append(NAME, [draft("eight")]).last_seq == 8
+    reader = session_reader(store)
+    assert reader.seqs == [1, 2, 8]
+    assert len(reader.resets) == 1
 
 
 def test_a_folder_that_cannot_be_listed_never_looks_empty(tmp_path: Path) -> None:

@@ -537,6 +537,20 @@ def test_retention_goes_by_age_and_by_size(tmp_path: Path) -> None:
     assert read(reopened, "ses_a", 3).resets == [{"reason": "evicted", "firstSeq": 7, "lastSeq": 7}]
 
 
+def test_what_an_earlier_run_wrote_is_evicted_by_its_own_ids(tmp_path: Path) -> None:
+    store = open_store(tmp_path, segment_bytes=1)
+    for number in range(5):
+        store.append("ses_a", [draft(str(number))])
+        store.append("ses_b", [draft(str(number))])
+    store.close()
+    store = open_store(tmp_path, segment_bytes=1)
+    log = store.log("ses_a")
+    sorted((tmp_path / "ses_a").glob("*.seg"))[0].unlink()
+    assert store.evict("ses_a", before=None, max_bytes=500)
+    assert (log.first_seq, log.evicted_seq, log.evicted_id) == (4, 3, 5)
+    assert log.size_bytes < 500
+
+
 def test_positions_outlive_all_entries(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for _ in range(3):
