@@ -28,6 +28,8 @@ _UNWANTED = (
     '%s - "WebSocket %s"',
     "Invalid HTTP request received.",
     "Unsupported upgrade request.",
+    "connection rejected (",
+    "ASGI callable returned without completing handshake.",
 )
 """What uvicorn says of request lines, with their query, and once for each bad request: strangers
 could fill the disk with it."""

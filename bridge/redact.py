@@ -16,13 +16,16 @@ MASK = "[redacted]"
 _SHORTEST_SECRET = 8
 """Shorter values (``1``, ``true``, ``staging``) would blot out ordinary text."""
 
+# Texts are an agent's and may be made to take long: each alternative begins at the first character
+# of a run only, or looks ahead a bounded way, and gives nothing back.
 _SHAPES = re.compile(
     r"""
-      (?P<login> https?://[^\s"'<>]*loginDeepControl[^\s"'<>]* )
-    | (?P<scheme> \b(?:bearer|basic)\s+ ) [A-Za-z0-9._~+/=-]+
-    | (?P<userinfo> \b[a-z][a-z0-9+.-]*:// ) [^\s/@"'<>]+ (?=@)
-    | (?P<jwt> \beyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)? )
-    | (?P<token> \b(?:cab_|sk-|key_|crsr_)[A-Za-z0-9_-]{6,} )
+      (?P<login> (?<![^\s"'<>]) [^\s"'<>]*? loginDeepControl [^\s"'<>]*+ )
+    | (?P<scheme> \b(?:bearer|basic)\s++ ) [A-Za-z0-9._~+/=-]++
+    | (?P<userinfo> \b[a-z][a-z0-9+.-]{0,31}:// ) [^\s/@"'<>]++ (?=@)
+    | (?P<jwt> (?<![A-Za-z0-9_-]) (?= (?:[A-Za-z0-9_-]*?[_-])? (?-i:eyJ) )
+               [A-Za-z0-9_-]++ \. [A-Za-z0-9_-]++ (?:\.[A-Za-z0-9_-]*+)? )
+    | (?P<token> \b(?:cab_|sk-|key_|crsr_)[A-Za-z0-9_-]{6,}+ )
     """,
     re.VERBOSE | re.IGNORECASE,
 )

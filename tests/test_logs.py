@@ -99,6 +99,14 @@ def test_the_servers_own_words_come_out_once(stream: io.StringIO) -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
+def test_strangers_cannot_fill_the_log(stream: io.StringIO) -> None:
+    server = logging.getLogger("uvicorn.error")
+    server.info("connection rejected (%d %s)", 401, "Unauthorized")
+    server.error("ASGI callable returned without completing handshake.")
+    server.warning("Invalid HTTP request received.")
+    assert stream.getvalue() == ""
+
+
 def test_a_reader_that_went_away_hurts_nobody(stream: io.StringIO) -> None:
     stream.close()
     logging.getLogger("bridge").warning("unheard")

@@ -111,6 +111,10 @@ class Exchange:
     async def send(self, message: Message) -> None:
         """Pass ``message`` on, with our headers where it starts a response."""
         kind = message["type"]
+        if kind == "websocket.close" and not self.is_started and self._can_refuse_sockets:
+            # The router knows no such socket; the server would say 403, in words of its own.
+            await self.refuse(CallerError("not-found", "There is no WebSocket at this path."))
+            return
         if kind in _STARTS:
             self.is_started = True
             self.status = message.get("status", 0)
@@ -125,7 +129,7 @@ class Exchange:
 
     async def respond(self, response: Response) -> None:
         """Send a whole response, also in place of a WebSocket's handshake."""
-        if self.is_socket and "websocket.http.response" not in self.scope.get("extensions", {}):
+        if self.is_socket and not self._can_refuse_sockets:
             self.status = response.status_code
             await self.send({"type": "websocket.close", "code": 1008, "reason": ""})
             return
@@ -134,6 +138,10 @@ class Exchange:
         await self.send({"type": f"{prefix}http.response.start", **start})
         body = b"" if self.method == "HEAD" else bytes(response.body)
         await self.send({"type": f"{prefix}http.response.body", "body": body})
+
+    @property
+    def _can_refuse_sockets(self) -> bool:
+        return "websocket.http.response" in self.scope.get("extensions", {})
 
     def _decorated(self, message: Message) -> list[tuple[bytes, bytes]]:
         ours: list[tuple[bytes, bytes]] = [(b"x-request-id", self.request_id.encode("ascii"))]

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from bridge.runtime.services import Services
 
 AUTH_REQUIRED = -32000
+_MOST_WORDS = 16_384
+_MOST_DATA_BYTES = 65_536
+"""More of an error is no help to anybody, and would be kept in every problem made of it."""
 
 
 class LinkOwner(Protocol):
@@ -205,12 +208,13 @@ def exit_error(status: ExitStatus) -> AgentError:
 def rpc_failure(error: RpcError, secrets: tuple[str, ...]) -> AgentError:
     """The agent's JSON-RPC error as a problem; agents name the key that was refused."""
     data: Any = None
-    if error.data is not None:
+    if error.data is not None and len(error.data) <= _MOST_DATA_BYTES:
         try:
             data = loads(error.data)
         except ValueError:
             data = None
-    message, data = redact(error.message, secrets), redact_all(data, secrets)
+    message = redact(error.message[:_MOST_WORDS], secrets)
+    data = redact_all(data, secrets)
     detail = describe(message, data)
     agent_error = {"code": error.code, "message": message, "data": data}
     return AgentError("agent-error", detail, agentError=agent_error)

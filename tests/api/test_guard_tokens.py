@@ -174,6 +174,15 @@ async def test_an_open_socket_ends_with_its_token(door: Door) -> None:
     assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
 
 
+async def test_a_socket_that_is_not_there_is_a_404_in_the_bridges_words(door: Door) -> None:
+    extensions: dict[str, object] = {"websocket.http.response": {}}
+    for path in ("/v1/me", "/nowhere"):
+        answer = await door.ask(path, TOKEN, type="websocket", scheme="ws", extensions=extensions)
+        assert (answer.status, answer.code) == (404, "not-found")
+        answer = await door.ask(path, TOKEN, type="websocket", scheme="ws")
+        assert [message["type"] for message in answer.messages] == ["websocket.close"]
+
+
 async def test_a_public_socket_needs_no_token(door: Door) -> None:
     answer = await door.ask("/open", type="websocket", scheme="ws")
     assert answer.messages[0]["type"] == "websocket.accept"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,30 @@ def test_configured_values_and_inherited_keys_count_as_secret() -> None:
 def test_what_lets_its_reader_act_as_another_is_masked(text: str, expected: str) -> None:
     shown = redact(text, ("s3cr3t-!", "s3cr3t-!-longer", "1", "true", "monkey"))
     assert shown.removesuffix("[redacted]") == expected.removesuffix("[redacted]")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["http://", "https://a", "a.b.", "a+", "eyJ-", "eyJa.eyJa-", "bearer ", "a://b:", "sk-"],
+)
+def test_no_text_of_an_agent_keeps_the_loop_busy(piece: str) -> None:
+    began = time.process_time()
+    redact(piece * (65_536 // len(piece)))
+    # A pattern that goes over a run again for each of its beginnings takes ten seconds and more.
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["monkeyJar.py", "eyJ", "keyJ.x", "a.b.c", "the-eyj-a.b", "x://y/z@w", "Bearer", "eyja.b"],
+)
+def test_ordinary_words_stay(text: str) -> None:
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["id=eyJhbGciOi.eyJzdWIi.c2ln", "x-eyJhbGciOi.eyJzdWIi", "(https://x/loginDeepControl?a)"],
+)
+def test_what_is_glued_to_a_secret_goes_with_it_at_most(text: str) -> None:
+    assert "eyJ" not in redact(text) and "loginDeepControl" not in redact(text)
