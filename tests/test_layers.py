@@ -1,115 +1,200 @@
-"""The layers of docs/architecture.md, held by reading every import."""
+"""The layers of docs/architecture.md, held by reading every import of every module."""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "bridge"
-MODULES = sorted(PACKAGE.rglob("*.py"))
-
-LAYERS = {
-    "bridge.errors": 0,
-    "bridge.ids": 0,
-    "bridge.clock": 0,
-    "bridge.redact": 0,
-    "bridge.principal": 0,
-    "bridge.config": 1,
-    "bridge.protocol": 2,
-    "bridge.log": 3,
-    "bridge.runtime": 4,
-    "bridge.tokens": 5,
-    "bridge.exposure": 5,
-    "bridge.audit": 5,
-    "bridge.logs": 5,
-    "bridge.state": 6,
-    "bridge.api": 6,
-    "bridge.app": 7,
-    "bridge.cli": 8,
-}
-"""A module may import from its own layer and from lower ones."""
-
 MAX_LINES = 400
-_STANDARD = sys.stdlib_module_names
+
+LAYERS = (
+    ("errors", "ids", "clock", "redact", "principal"),
+    ("config",),
+    ("protocol",),
+    ("log",),
+    ("runtime",),
+    ("tokens",),
+    ("exposure", "audit", "logs", "state"),
+    ("api",),
+    ("app",),
+    ("cli",),
+)
+"""From below. A module may import from its own layer and from lower ones; the demo is outside."""
+
+BESIDES: dict[str, frozenset[str]] = {
+    "protocol": frozenset({"msgspec"}),
+    "log": frozenset({"anyio", "msgspec"}),
+    "runtime": frozenset({"anyio", "pydantic"}),
+    "demo": frozenset(),
+}
+"""What these may import beside the standard library and the bridge."""
+
+DATA_ONLY = frozenset(
+    "__future__ bisect codecs collections dataclasses enum functools itertools json math msgspec "
+    "operator posixpath re string struct types typing unicodedata".split()
+)
+"""What code may import that has no time, no files, no tasks and no network."""
 
 
-def name_of(path: Path) -> str:
-    """The dotted name of a module."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+@dataclass(frozen=True, slots=True)
+class Module:
+    """``name`` is dotted, without the leading ``bridge.``; ``imports`` are dotted names."""
+
+    name: str
+    path: Path
+    text: str
+    tree: ast.Module
+    imports: tuple[str, ...]
+
+    @property
+    def part(self) -> str:
+        """The module or folder directly below ``bridge/`` that it belongs to."""
+        return self.name.split(".")[0]
+
+    @property
+    def foreign(self) -> set[str]:
+        """Top-level packages it imports that are neither the bridge nor the standard library."""
+        return {each.split(".")[0] for each in self.imports} - {"bridge"} - sys.stdlib_module_names
+
+    @property
+    def own(self) -> set[str]:
+        """What it imports of the bridge, without the leading ``bridge.``."""
+        return {each.removeprefix("bridge.") for each in self.imports if each.startswith("bridge.")}
 
 
-def layer_of(name: str) -> int | None:
-    """The layer of a module of ours; ``None`` for the demo, which is outside of them."""
-    found = [key for key in LAYERS if name == key or name.startswith(key + ".")]
-    return LAYERS[max(found, key=len)] if found else None
-
-
-def imports_of(path: Path) -> list[str]:
-    """All that a module imports, wherever it stands, but for type checking."""
-    found: list[str] = []
-    tree = ast.parse(path.read_text("utf-8"))
+def read(path: Path) -> Module:
+    """A module with all it imports, wherever in it that stands, but for type checking."""
+    text = path.read_text("utf-8")
+    tree = ast.parse(text)
     typing_only = {
         id(inner)
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
+    found: list[str] = []
     for node in ast.walk(tree):
         if id(node) in typing_only:
             continue
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: a relative import"
-            module = node.module or ""
+            module = "." * node.level + (node.module or "")
             found += [f"{module}.{alias.name}" for alias in node.names]
-    return found
+    name = ".".join(path.relative_to(ROOT / "bridge").with_suffix("").parts)
+    return Module(name, path, text, tree, tuple(found))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_imports_only_what_lies_below_it(path: Path) -> None:
-    name = name_of(path)
-    own = layer_of(name)
+MODULES = [read(path) for path in sorted((ROOT / "bridge").rglob("*.py"))]
+CODE = [each for each in MODULES if each.path.name != "__init__.py"]
+
+
+def rank(part: str) -> int | None:
+    """The layer of what is directly below ``bridge/``; ``None`` for the demo."""
+    return next((number for number, parts in enumerate(LAYERS) if part in parts), None)
+
+
+def test_every_module_has_a_layer() -> None:
+    parts = {each.part for each in CODE}
+    assert parts - {part for parts in LAYERS for part in parts} <= {"demo", "acp"}
+
+
+def test_modules_import_only_what_lies_below_them() -> None:
     upward = []
-    for imported in imports_of(path):
-        if not imported.startswith("bridge."):
-            continue
-        other = layer_of(imported)
-        if own is None:
-            if not imported.startswith("bridge.demo"):
-                upward.append(imported)
-        elif other is None:
-            if not (name.startswith("bridge.cli") and imported.startswith("bridge.demo")):
-                upward.append(imported)
-        elif other > own:
-            upward.append(imported)
+    for module in CODE:
+        own = rank(module.part)
+        for imported in module.own:
+            part = imported.split(".")[0]
+            other = rank(part)
+            if module.part == "demo":
+                fits = part == "demo"
+            elif other is None:
+                fits = module.part == "cli"
+            else:
+                fits = own is None or other <= own
+            if not fits:
+                upward.append(f"{module.name} imports {imported}")
     assert not upward
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_each_layer_keeps_to_its_packages(path: Path) -> None:
-    name = name_of(path)
-    foreign = {each.split(".")[0] for each in imports_of(path)} - _STANDARD - {"bridge"}
-    if name.startswith("bridge.protocol"):
-        assert foreign <= {"msgspec"}
-    if name.startswith("bridge.demo"):
-        assert not foreign
-    if name.startswith(("bridge.log", "bridge.runtime")):
-        assert not foreign & {"starlette", "uvicorn", "sse_starlette", "h11"}
-    if name != "bridge.api.stream":
-        assert "sse_starlette" not in foreign
+def test_each_layer_keeps_to_its_packages() -> None:
+    strangers = [
+        f"{module.name} imports {name}"
+        for module in CODE
+        if module.part in BESIDES
+        for name in module.foreign - BESIDES[module.part]
+    ]
+    assert not strangers
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_says_what_it_owns_and_stays_small(path: Path) -> None:
-    text = path.read_text("utf-8")
-    if path.name == "__init__.py":
-        assert not text.strip()
-        return
-    assert ast.get_docstring(ast.parse(text))
-    assert len(text.splitlines()) <= MAX_LINES
+def test_the_protocol_has_no_time_no_files_no_tasks_and_no_network() -> None:
+    impure = [
+        f"{module.name} imports {name}"
+        for module in CODE
+        if module.part == "protocol"
+        for name in {each.split(".")[0] for each in module.imports} - DATA_ONLY - {"bridge"}
+    ]
+    assert not impure
+
+
+def test_the_log_knows_nothing_of_acp() -> None:
+    knowing = [each.name for each in CODE if each.part == "log" and "protocol" in str(each.own)]
+    assert not knowing
+
+
+def test_the_http_surface_knows_no_processes() -> None:
+    inner = ("runtime.process", "runtime.spawn", "runtime.link", "runtime.session", "runtime.pool")
+    knowing = [
+        f"{module.name} imports {name}"
+        for module in CODE
+        if module.part == "api"
+        for name in module.own
+        if name.startswith(inner)
+    ]
+    assert not knowing
+
+
+def test_one_module_imports_sse_starlette() -> None:
+    # It patches uvicorn on import and logs every chunk: one module tames it.
+    assert [each.name for each in CODE if "sse_starlette" in each.foreign] == ["api.stream"]
+
+
+def test_imports_are_absolute() -> None:
+    assert not [each.name for each in MODULES for name in each.imports if name.startswith(".")]
+
+
+def test_packages_re_export_nothing() -> None:
+    assert not [each.name for each in MODULES if each not in CODE and each.text.strip()]
+
+
+def test_every_module_opens_with_its_contract() -> None:
+    assert not [each.name for each in CODE if not ast.get_docstring(each.tree)]
+
+
+def test_modules_stay_small() -> None:
+    sizes = {each.name: len(each.text.splitlines()) for each in MODULES}
+    assert not {name: size for name, size in sizes.items() if size > MAX_LINES}
+
+
+def test_the_page_on_the_architecture_names_only_what_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    known = {each.name for each in CODE} | {each.part for each in CODE}
+    named = re.findall(r"`((?:protocol|log|runtime|api|cli|demo)/[a-z_]+)\b", page)
+    assert len(named) > 50
+    assert {each.replace("/", ".") for each in named} <= known
+
+
+def test_the_page_on_the_architecture_names_every_module_of_the_layers() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    missing = [
+        each.name
+        for each in CODE
+        if "." in each.name
+        and each.part not in ("demo", "cli")
+        and f"`{each.name.replace('.', '/')}`" not in page
+    ]
+    assert not missing

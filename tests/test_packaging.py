@@ -107,3 +107,21 @@ def test_the_container_sets_what_is_a_setting() -> None:
 def test_the_proxy_takes_bodies_as_large_as_the_bridge_does() -> None:
     (size,) = re.findall(r"max_size (\d+)", CADDY)
     assert int(size) == load().limits.body_bytes
+
+
+def test_every_dependency_has_its_reason_on_a_page() -> None:
+    page = (ROOT / "docs" / "decisions" / "0012-dependencies.md").read_text("utf-8")
+    explained = set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE))
+    needed = {re.split(r"[<>=;\[ ]", each)[0] for each in PROJECT["dependencies"]}
+    assert explained == needed
+
+
+def test_every_decision_is_in_the_list_of_decisions() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", (folder / "README.md").read_text("utf-8"))
+    assert listed == sorted(path.name for path in folder.glob("[0-9]*.md"))
+    for number, name in enumerate(listed, 1):
+        text = (folder / name).read_text("utf-8")
+        assert name.startswith(f"{number:04d}-")
+        assert text.startswith(f"# {number}. ")
+        assert "\nStatus: " in text

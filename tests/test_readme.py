@@ -1,0 +1,63 @@
+"""What the README shows works as it stands there, and what the pages link to exists."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from tests.e2e.harness import TOKEN, Subprocess
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.anyio
+async def test_the_curl_session_of_the_readme_works(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    (script,) = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    async with Subprocess(tmp_path, 'default_agent = "demo"\n', env=home) as bridge:
+        await bridge.start()
+
+        def run() -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", script],
+                env={**os.environ, "URL": bridge.url, "TOKEN": TOKEN},
+                capture_output=True,
+                text=True,
+                timeout=40,
+                check=False,
+            )
+
+        done = await anyio.to_thread.run_sync(run)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(data) for data in re.findall(r"^data: (.*)$", done.stdout, re.MULTILINE)]
+    types = [event["type"] for event in events]
+    asked = types.index("session/request_permission")
+    resolved = types.index("bridge/request_resolved")
+    ended = types.index("bridge/turn_ended")
+    assert asked < resolved < ended < types.index("bridge/session_deleted")
+    assert events[resolved]["params"]["request"]["resolution"]["by"] == "caller"
+    assert events[ended]["params"]["turn"]["outcome"] == "ok"
+
+
+def test_everything_the_pages_link_to_exists() -> None:
+    missing = [
+        f"{page.name}: {link}"
+        for page in PAGES
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8"))
+        if not (page.parent / link).exists()
+    ]
+    assert not missing
+
+
+def test_the_scripts_that_the_readme_names_can_be_run() -> None:
+    named = set(re.findall(r"\./(scripts/\w+)", README))
+    assert {"scripts/run", "scripts/test"} <= named
+    assert not [name for name in named if not os.access(ROOT / name, os.X_OK)]
