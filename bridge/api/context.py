@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from bridge.api import metrics
 from bridge.config import Settings
-from bridge.errors import CallerError
+from bridge.errors import CallerError, CapacityError
 from bridge.principal import Principal
 from bridge.runtime.runtime import Runtime
 from bridge.tokens import TokenStore
@@ -60,10 +60,33 @@ class Context:
             finally:
                 self._waits.discard(scope)
 
+    def check_allowance(self, principal: Principal) -> None:
+        """Raises ``rate-limited`` where the token holds as much open as it may."""
+        if self.streams.get(_key(principal), 0) >= self.settings.limits.streams_per_token:
+            raise CapacityError(
+                "rate-limited", "This token has too many open streams.", retry_after_s=5
+            )
+
+    @contextmanager
+    def counted(self, principal: Principal) -> Iterator[None]:
+        """A stream, or a wait that is as good as one, counts against its token meanwhile."""
+        key = _key(principal)
+        self.streams[key] = self.streams.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            self.streams[key] -= 1
+            if not self.streams[key]:
+                del self.streams[key]
+
     def check_live(self, principal: Principal) -> None:
         """After a wait: raises ``unauthorized`` where the token did not outlive it."""
         if not self.tokens.is_live(principal.token_id):
             raise CallerError("unauthorized", "The token is not valid any more.")
+
+
+def _key(principal: Principal) -> str:
+    return principal.token_id or principal.token_name
 
 
 def context_of(request: Request) -> Context:

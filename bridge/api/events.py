@@ -14,7 +14,7 @@ from bridge.api.context import Context, context_of
 from bridge.api.negotiation import STREAM, prefers_stream
 from bridge.api.problems import MalformedRequest
 from bridge.api.stream import STREAM_HEADERS, EventStream, Source, follow
-from bridge.errors import CallerError, CapacityError
+from bridge.errors import CallerError
 from bridge.log.cursor import SessionCursor
 from bridge.log.forms import Form, belongs_to, ends
 from bridge.log.multiplex import BridgeCursor
@@ -89,16 +89,6 @@ def turn_stream(request: Request, shown: dict[str, Any]) -> Response:
     return _stream(request, source, headers)
 
 
-def check_allowance(request: Request) -> None:
-    """Raises ``rate-limited`` where the token may not open one more stream."""
-    context = context_of(request)
-    open_streams = context.streams.get(_key(reading.principal_of(request)), 0)
-    if open_streams >= context.settings.limits.streams_per_token:
-        raise CapacityError(
-            "rate-limited", "This token has too many open streams.", retry_after_s=5
-        )
-
-
 def _session_source(
     context: Context, principal: Principal, log: SessionLog, cursor: SessionCursor
 ) -> Source:
@@ -117,28 +107,17 @@ def _stream(
     headers: dict[str, str] | None = None,
 ) -> Response:
     """A stream counted against its token's allowance while it lasts; HEAD gets none of it."""
-    check_allowance(request)
-    context, key = context_of(request), _key(reading.principal_of(request))
+    context, principal = context_of(request), reading.principal_of(request)
+    context.check_allowance(principal)
     if request.method == "HEAD":
         return Response(headers={**(headers or {}), **STREAM_HEADERS}, media_type=STREAM)
 
     async def counted() -> AsyncIterator[bytes]:
-        context.streams[key] = context.streams.get(key, 0) + 1
-        try:
+        with context.counted(principal):
             async for piece in follow(source, context.streams_end):
                 yield piece
-        finally:
-            left = context.streams[key] - 1
-            if left:
-                context.streams[key] = left
-            else:
-                del context.streams[key]
 
     return EventStream(counted(), headers=headers)
-
-
-def _key(principal: Principal) -> str:
-    return principal.token_id or principal.token_name
 
 
 async def _page(request: Request, cursor: Any, log: Any) -> Response:
@@ -150,7 +129,9 @@ async def _page(request: Request, cursor: Any, log: Any) -> Response:
     context = context_of(request)
     principal = reading.principal_of(request)
     page = cursor.page(limit)
-    with context.waiting(principal, wait_s):
+    if wait_s and not page.events:
+        context.check_allowance(principal)
+    with context.counted(principal), context.waiting(principal, wait_s):
         while wait_s and not page.events:
             signal = log.changed
             page = cursor.page(limit)

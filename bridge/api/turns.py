@@ -23,7 +23,7 @@ async def prompt(request: Request) -> Response:
     principal = reading.principal_of(request)
     is_stream = prefers_stream(request)
     if is_stream:
-        events.check_allowance(request)
+        context.check_allowance(reading.principal_of(request))
     outcome = await context.running.submit(
         Prompt(
             principal=principal,
@@ -62,6 +62,7 @@ async def read(request: Request) -> Response:
     wait_s = reading.wait_of(request)
     if wait_s is None:
         return JsonResponse(shown)
+    context.check_allowance(principal)
     shown = await _settled(context, principal, shown, wait_s)
     return JsonResponse(shown, headers={"Preference-Applied": f"wait={wait_s:.0f}"})
 
@@ -116,7 +117,7 @@ async def _settled(
     """The turn once it has ended or waits for a person, or as it is when the time is up."""
     queries = context.running.queries
     session_id, turn_id = shown["sessionId"], shown["turnId"]
-    with context.waiting(principal, wait_s):
+    with context.counted(principal), context.waiting(principal, wait_s):
         while shown["status"] in ("queued", "running"):
             session = queries.live(session_id)
             if session is None:

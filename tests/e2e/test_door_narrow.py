@@ -192,6 +192,10 @@ async def test_a_token_has_so_many_prompts_sessions_and_streams_and_no_other_pay
         async with ada.stream(f"{path}/events"), ada.stream("/v1/events"):
             over = await ada.get(f"{path}/events", headers={"Accept": "text/event-stream"})
             assert (over.status_code, code_of(over)) == (429, "rate-limited")
+            for wait in (f"{path}/events?after=latest&wait=9", "/v1/events?wait=9"):
+                waiting = await ada.get(wait)
+                assert (waiting.status_code, code_of(waiting)) == (429, "rate-limited"), wait
+            assert (await ada.get(f"{path}/events?after=0")).status_code == 200
             async with phone.stream(f"{path}/events"):
                 pass
         await is_free_again(bridge)
