@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.clock import rfc3339
-from bridge.log.entry import PARAMS, dumps
+from bridge.log.entry import PARAMS, dumps, split_frames
+from bridge.log.record import Record
 
 Keep = Callable[[bytes], bool]
 
@@ -71,6 +72,14 @@ def render(frame: Frame, form: Form, number: int | None = None) -> bytes:
     if form.named:
         return b"\n".join((id_line, frame.event_line, frame.data))
     return b"\n".join((id_line, frame.data))
+
+
+def with_ids(record: Record) -> bytes:
+    """A record's frames with the global ids in place of the positions."""
+    return b"".join(
+        b"id: %d%b" % (number, frame[frame.index(b"\n") :])
+        for number, frame in enumerate(split_frames(record.body), record.first_id)
+    )
 
 
 def is_wanted(frame: Frame, form: Form) -> bool:

@@ -147,7 +147,12 @@ class BridgeCursor:
             self._slice = Slice(item)
             return None
         record = self._whole(item, log)
-        return None if record is None else b"".join(self._rendered(record))
+        if record is None:
+            return None
+        if self.form.is_plain and record.first_id > self.position:
+            self._rendered_id = record.last_id
+            return self._store.tail.shared(record, forms.with_ids)
+        return b"".join(self._rendered(record))
 
     def _wants(self, item: Item, log: SessionLog | None) -> bool:
         """Whether the reader sees the session of an item and may want its entries."""

@@ -206,12 +206,12 @@ class Segment:
 
     # -- what is in it ------------------------------------------------------------------------
 
-    def note(self, head: Head, offset: int) -> None:
-        """A record was appended at ``offset``."""
-        self.end = offset + head.size
-        self.last_seq, self.last_id = head.last_seq, head.last_id
+    def note(self, record: Record, offset: int, size: int) -> None:
+        """A record of ``size`` bytes was appended at ``offset``."""
+        self.end = offset + size
+        self.last_seq, self.last_id = record.last_seq, record.last_id
         if self.is_indexed and is_due(self.index, offset):
-            self.index.append((head.first_seq, head.first_id, offset))
+            self.index.append((record.first_seq, record.first_id, offset))
 
     def scan(self) -> None:
         """Make the index and find the gaps. Raises ``OSError`` where descriptors have run out."""

@@ -44,7 +44,7 @@ class SessionLog:
     def __init__(self, session_id: str, folder: Path, files: Files) -> None:
         self.session_id = session_id
         self.is_closed = False
-        self.changed = anyio.Event()
+        self._changed: anyio.Event | None = None
         self.recent = Run()
         self.last_seq = 0
         self.last_id = 0
@@ -87,10 +87,18 @@ class SessionLog:
         self.is_closed = True
         self.wake()
 
+    @property
+    def changed(self) -> anyio.Event:
+        """Set at the next change; made only where somebody waits, appends are many."""
+        if self._changed is None:
+            self._changed = anyio.Event()
+        return self._changed
+
     def wake(self) -> None:
         """Whoever waits looks again."""
-        self.changed.set()
-        self.changed = anyio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -148,11 +156,9 @@ class SessionLog:
         except OSError:
             self._undo(segment)
             raise
-        for head_piece, body in zip(pieces[::2], pieces[1::2], strict=True):
-            head = records.unpack_head(head_piece)
-            assert head is not None
-            segment.note(head, offset)
-            offset += len(head_piece) + len(body)
+        for record, head, body in zip(written, pieces[::2], pieces[1::2], strict=True):
+            segment.note(record, offset, len(head) + len(body))
+            offset = segment.end
         self.last_seq, self.last_id = segment.last_seq, segment.last_id
         self._unsynced.add(segment.path)
 
@@ -347,12 +353,16 @@ def _first_id(segment: Segment) -> int:
 
 def _write_all(files: Files, fd: int, pieces: Sequence[bytes]) -> None:
     """All pieces, in one write where the system takes them all."""
+    written = files.write(fd, pieces[:_PIECES_AT_ONCE])
+    if written == sum(map(len, pieces)):
+        return
     rest: deque[bytes | memoryview] = deque(pieces)
-    while rest:
-        written = files.write(fd, list(islice(rest, _PIECES_AT_ONCE)))
+    while True:
         if written <= 0:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         while rest and written >= len(rest[0]):
             written -= len(rest.popleft())
-        if written:
-            rest[0] = memoryview(rest[0])[written:]
+        if not rest:
+            return
+        rest[0] = memoryview(rest[0])[written:]
+        written = files.write(fd, list(islice(rest, _PIECES_AT_ONCE)))

@@ -67,7 +67,7 @@ class Store:
         self.root = root
         self.last_id = 0
         self.is_full = False
-        self.changed = anyio.Event()
+        self._changed: anyio.Event | None = None
         self.tail = Tail(tail_bytes)
         self._files = files or Files()
         self._segment_bytes = segment_bytes
@@ -77,9 +77,17 @@ class Store:
         self._open: OrderedDict[str, SessionLog] = OrderedDict()
         self._dirty: dict[str, SessionLog] = {}
         self._again: set[Path] = set()
+        self._stamped = (0.0, rfc3339(0.0))
 
     def __repr__(self) -> str:
         return f"<Store last_id={self.last_id} open={len(self._open)} full={self.is_full}>"
+
+    @property
+    def changed(self) -> anyio.Event:
+        """Set at the next append to any session."""
+        if self._changed is None:
+            self._changed = anyio.Event()
+        return self._changed
 
     def start_ids(self, last_id: int) -> None:
         """Ids go on after ``last_id``, the last one that was ever used."""
@@ -125,8 +133,9 @@ class Store:
         for record in records:
             self.tail.add(record, log.recent)
         log.wake()
-        self.changed.set()
-        self.changed = anyio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
         return records[-1]
 
     def recover(self) -> bool:
@@ -224,14 +233,14 @@ class Store:
         return log
 
     def _records(self, log: SessionLog, drafts: Sequence[Draft], meta: bytes) -> list[Record]:
-        now = self._clock()
+        now, time = self._stamp()
         records: list[Record] = []
         seq, number = log.last_seq + 1, self.last_id + 1
         for group in _groups(drafts):
             body = encode_frames(
                 group,
                 session_id=log.session_id,
-                time=rfc3339(now),
+                time=time,
                 first_seq=seq,
                 first_id=number,
             )
@@ -242,6 +251,13 @@ class Store:
             seq += count
             number += count
         return records
+
+    def _stamp(self) -> tuple[float, str]:
+        """Now, and how it is spelled; within a millisecond the same, since spelling takes long."""
+        now = self._clock()
+        if int(now * 1000) != int(self._stamped[0] * 1000):
+            self._stamped = (now, rfc3339(now))
+        return self._stamped
 
     def _write(
         self, log: SessionLog, records: list[Record], pieces: list[bytes], is_essential: bool

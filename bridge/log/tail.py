@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from bridge.log.record import Record
@@ -72,6 +72,7 @@ class Tail:
         self._all = Run()
         self._recents: deque[Run] = deque()
         self._bytes = 0
+        self._shared = (_DROPPED, b"")
 
     def __len__(self) -> int:
         return len(self._all)
@@ -94,6 +95,12 @@ class Tail:
     def after(self, number: int) -> Iterator[Record]:
         """The records with an entry beyond the id ``number``; none are missing between them."""
         return self._all.after_id(number)
+
+    def shared(self, record: Record, make: Callable[[Record], bytes]) -> bytes:
+        """What ``make`` makes of a record, once for all who want it at about the same time."""
+        if self._shared[0] is not record:
+            self._shared = (record, make(record))
+        return self._shared[1]
 
     def _drop(self) -> None:
         record, recent = self._all.first, self._recents.popleft()
