@@ -65,11 +65,7 @@ class Queries:
             limit=limit,
             roots=principal.roots,
         )
-        shown = [
-            _in_list(self._registry.snapshot(row.session_id))
-            for row in found
-            if row.status != PURGED
-        ]
+        shown = [_in_list(self._registry.shown(row)) for row in found if row.status != PURGED]
         return {"sessions": shown, "nextCursor": following, "lastId": self.last_id}
 
     @property

@@ -1,30 +1,34 @@
 """What a start does before anything else: end what was left running, take up what was stored.
 
 Processes of a killed bridge are ended first. Then every session whose log may be ahead of its row
-is folded again from the log, by the very projection that live sessions use; what was running or
-queued has failed (``bridge-restarted``), its requests are withdrawn, its tools closed, and the
-session is hibernated. Sessions whose row is known to be whole are not touched, so that a start
-with thousands of old ones is quick.
+is folded again; what was running or queued has failed (``bridge-restarted``), its requests are
+withdrawn, its tools closed, and the session is hibernated. Sessions whose row is known to be whole
+are not touched, so that a start with thousands of old ones is quick.
+
+Rows know which logs may be ahead, and that outlives a killed bridge. It does not outlive a power
+cut, nor damaged tables: then all logs are looked at. One session that cannot be recovered is said
+and passed over; it never keeps the others from starting.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import Any
+from pathlib import Path
+from typing import Final
 
-from bridge.clock import rfc3339
-from bridge.log.entry import Entry, decode_frames
+from bridge.errors import StorageError
 from bridge.log.rows import SessionRow
-from bridge.protocol import rules
-from bridge.protocol.acp import loads
-from bridge.protocol.projection import Applied, Projection
-from bridge.runtime import rows, turn_flow
-from bridge.runtime.registry import Registry
+from bridge.runtime import linux, refold, rows, turn_flow
+from bridge.runtime.registry import PURGED, Registry
 from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 from bridge.runtime.sweep import ProcessRow, sweep
 
 logger = logging.getLogger(__name__)
+
+RUNNING: Final = "running"
+"""The file that says in which boot of the machine a bridge runs, or was when it was killed."""
 
 
 async def sweep_processes(services: Services) -> None:
@@ -35,7 +39,9 @@ async def sweep_processes(services: Services) -> None:
         [ProcessRow(row.pid, row.start_ticks, row.boot_id, row.tag) for row in left],
     )
     for row in left:
-        services.tables.drop_process(row.pid, row.start_ticks)
+        # On a full disk the row stays; it names nothing that runs any more.
+        with contextlib.suppress(*rows.UNWRITABLE):
+            services.tables.drop_process(row.pid, row.start_ticks)
     if ended:
         logger.warning(
             "ended processes of an earlier run", extra={"pids": [each.pid for each in ended]}
@@ -45,35 +51,81 @@ async def sweep_processes(services: Services) -> None:
 def recover(services: Services, registry: Registry) -> None:
     """Bring every open session to rest; afterwards ids go on after the last one used."""
     tables, store = services.tables, services.store
-    left_open = tables.open_sessions()
+    marker = services.settings.state_dir / RUNNING
+    is_doubtful = tables.damaged is not None or _was_cut_off(marker)
+    to_do = _behind(services) if is_doubtful else tables.open_sessions()
     last_id = tables.max_last_id()
-    for session_id in left_open:
-        last_id = max(last_id, store.log(session_id).last_id)
+    for session_id in to_do:
+        with contextlib.suppress(StorageError):
+            last_id = max(last_id, store.log(session_id).last_id)
     store.start_ids(last_id)
-    for session_id in left_open:
-        row = tables.session(session_id)
-        if row is not None:
-            _bring_to_rest(services, registry, row)
+    for session_id in to_do:
+        try:
+            _recover(services, registry, session_id)
+        except Exception:
+            logger.exception("a session cannot be recovered", extra={"session": session_id})
+    _mark(marker)
 
 
-def _bring_to_rest(services: Services, registry: Registry, row: SessionRow) -> None:
-    log = services.store.log(row.session_id)
-    if log.last_seq == 0:
-        services.tables.forget_session(row.session_id)
-        services.store.purge(row.session_id)
+def ended_well(services: Services) -> None:
+    """The bridge has stopped in order: the next start may trust the rows."""
+    with contextlib.suppress(OSError):
+        (services.settings.state_dir / RUNNING).unlink(missing_ok=True)
+
+
+def _was_cut_off(marker: Path) -> bool:
+    """Whether the machine went down under a running bridge: rows may be older than the logs."""
+    try:
+        return marker.read_text("ascii") != linux.boot_id()
+    except OSError:
+        return False
+
+
+def _mark(marker: Path) -> None:
+    try:
+        marker.write_text(linux.boot_id(), "ascii")
+    except OSError as error:
+        logger.error("a power cut would not be noticed: %s", error)
+
+
+def _behind(services: Services) -> list[str]:
+    """Every session whose log is ahead of its row, behind it, or has none."""
+    found = set(services.tables.open_sessions())
+    for session_id in services.store.sessions():
+        row = services.tables.session(session_id)
+        try:
+            last_seq = services.store.log(session_id).last_seq
+        except StorageError:
+            logger.exception("a log cannot be opened", extra={"session": session_id})
+            continue
+        if row is None or (row.status != PURGED and row.projected_seq != last_seq):
+            found.add(session_id)
+    return sorted(found)
+
+
+def _recover(services: Services, registry: Registry, session_id: str) -> None:
+    row = services.tables.session(session_id)
+    log = services.store.log(session_id)
+    if row is None:
+        session = refold.rebuild(services, session_id)
+        if session is None:
+            logger.error("a log does not say whose it is", extra={"session": session_id})
+            return
+    elif log.last_seq == 0 and row.projected_seq == 0:
+        services.tables.forget_session(session_id)
+        services.store.purge(session_id)
         return
-    projection, private = _fold(services, row)
-    session = LiveSession(
-        services,
-        row.session_id,
-        projection=projection,
-        private=private,
-        permissions=rules.parse(
-            projection.view.get("permissions") or {"rules": []}, allow_always=True
-        ),
-    )
+    else:
+        session = refold.revive(services, row)
+    _bring_to_rest(registry, session, row)
+
+
+def _bring_to_rest(registry: Registry, session: LiveSession, row: SessionRow | None) -> None:
     registry.add(session)
     session.private["isOpen"] = True
+    if row is not None and row.projected_seq > session.log.last_seq:
+        # A power cut took the end of the log: say again what it had said.
+        session.emit("bridge/session", {"changed": dict(session.projection.view)})
     _withdraw_pending(session)
     turn_flow.fail_all(
         session, "bridge-restarted", "The bridge was restarted before the turn ended."
@@ -83,72 +135,9 @@ def _bring_to_rest(services: Services, registry: Registry, row: SessionRow) -> N
     registry.unload(session)
 
 
-def _fold(services: Services, row: SessionRow) -> tuple[Projection, dict[str, Any]]:
-    """The state at the end of the log, from the row and the entries after it.
-
-    The view goes on from the row; the transcript and the texts of an open turn go on from the
-    last finished page.
-    """
-    tables = services.tables
-    page = tables.last_page(row.session_id)
-    private = rows.private_of(row)
-    view = rows.view_of(row) if row.projected_seq else {}
-    projection = Projection.resume(view)
-    after = min(row.projected_seq, page.last_seq if page else 0)
-    for record in services.store.log(row.session_id).records(after):
-        _fold_meta(services, row.session_id, private, record.meta, record.time)
-        for entry in decode_frames(record.body):
-            if entry.seq <= after:
-                continue
-            _fold_entry(projection, entry, is_known=entry.seq <= row.projected_seq)
-        projection.touch(rfc3339(record.time))
-    with tables.transaction():
-        rows.save_turns(tables, projection)
-        rows.save_pages(tables, row.session_id, projection)
-        for shown in projection.changed_requests.values():
-            rows.save_request(tables, shown)
-    projection.changed_requests = {}
-    return projection, private
-
-
-def _fold_entry(projection: Projection, entry: Entry, *, is_known: bool) -> None:
-    """``is_known``: the row's view has it already, only texts and transcript want it."""
-    before = projection.view if is_known else None
-    if is_known:
-        projection.view = dict(projection.view)
-    projection.apply(
-        Applied(
-            entry.seq,
-            entry.time,
-            entry.type,
-            entry.params,
-            entry.turn_id,
-            entry.request_id,
-            entry.is_replay,
-            entry.subagent,
-        )
-    )
-    if before is not None:
-        projection.view = before
-    pending = projection.view.get("pendingRequests") or []
-    projection.requests = {each["requestId"]: each for each in pending}
-
-
-def _fold_meta(
-    services: Services, session_id: str, private: dict[str, Any], meta: bytes, time: float
-) -> None:
-    if not meta:
-        return
-    told = loads(meta)
-    if "private" in told:
-        private.update(told["private"])
-    if "key" in told:
-        rows.save_key(services.tables, session_id, told["key"], time)
-
-
 def _withdraw_pending(session: LiveSession) -> None:
     """What waited for a person cannot be answered any more: the process is gone."""
-    for shown in session.projection.requests.values():
+    for shown in list(session.projection.requests.values()):
         resolution = {
             "by": "agent-exit",
             "token": None,

@@ -6,17 +6,18 @@ A session that the caller may not see answers like one that never was.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from bridge.errors import CallerError
+from bridge.errors import CallerError, StorageError
 from bridge.ids import is_id
+from bridge.log.rows import SessionRow
 from bridge.principal import Principal, Scope
-from bridge.protocol import rules
-from bridge.protocol.projection import Projection
-from bridge.protocol.rules import Permissions
-from bridge.runtime import rows
+from bridge.runtime import refold, rows
 from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
+
+logger = logging.getLogger(__name__)
 
 PURGED = "purged"
 """The status of the row that is left of a purged session: its tombstone."""
@@ -52,11 +53,15 @@ class Registry:
         return principal.sees(*found)
 
     def open(self, principal: Principal, session_id: str, scope: Scope) -> LiveSession:
-        """The session, to be changed. Raises as :meth:`find`, and ``session-closed``."""
+        """The session, to be changed. Raises as :meth:`find`, and ``session-closed``.
+
+        Raises ``storage-full`` while a full disk holds back what it has said already.
+        """
         self.find(principal, session_id, scope)
         session = self.load(session_id)
         if session.is_closed:
             raise CallerError("session-closed", "This session is closed.")
+        check_room(session)
         return session
 
     def load(self, session_id: str) -> LiveSession:
@@ -66,14 +71,7 @@ class Registry:
         row = self._services.tables.session(session_id)
         if row is None or row.status == PURGED:
             raise not_found()
-        view = rows.view_of(row)
-        session = LiveSession(
-            self._services,
-            session_id,
-            projection=Projection.resume(view),
-            private=rows.private_of(row),
-            permissions=self._permissions(view.get("permissions")),
-        )
+        session = refold.revive(self._services, row)
         self.live[session_id] = session
         return session
 
@@ -85,21 +83,37 @@ class Registry:
         """Nothing of it needs memory any more; its row says all of it."""
         if self.live.get(session.session_id) is not session:
             return
-        del self.live[session.session_id]
         session.projection.close_stretch()
-        session.private["isOpen"] = False
-        if session.projection.view:
-            rows.project(session, None)
         self._services.store.release(session.session_id)
+        if session.projection.view and not self._rest(session):
+            return
+        del self.live[session.session_id]
+
+    def _rest(self, session: LiveSession) -> bool:
+        """Whether its row says all of it now."""
+        if session.is_jammed:
+            return False
+        was_open, session.private["isOpen"] = session.private.get("isOpen"), False
+        if not session.project():
+            session.private["isOpen"] = was_open
+            return False
+        return True
 
     def flush(self) -> None:
-        """Bring the rows of sessions that are being written up to date, before a list."""
-        tables = self._services.tables
-        with tables.transaction():
-            for session in self.live.values():
-                if not session.is_provisional and session.is_touched:
-                    session.is_touched = False
+        """Bring the rows of sessions that are being written up to date, before a list.
+
+        Where the tables cannot be written the list is a little old.
+        """
+        touched = [s for s in self.live.values() if s.is_touched and not s.is_provisional]
+        try:
+            with self._services.tables.transaction():
+                for session in touched:
                     rows.touch(session)
+        except rows.UNWRITABLE as error:
+            logger.error("rows are not up to date: %s", error)
+            return
+        for session in touched:
+            session.is_touched = False
 
     def snapshot(self, session_id: str) -> dict[str, Any]:
         """The committed Session with its positions."""
@@ -110,9 +124,16 @@ class Registry:
         row = self._services.tables.session(session_id)
         if row is None or row.status == PURGED:
             raise not_found()
-        log = self._services.store.log(session_id)
+        return self._of_row(row)
+
+    def shown(self, row: SessionRow) -> dict[str, Any]:
+        """The same of a row that was just read."""
+        session = self.live.get(row.session_id)
+        return self._of_row(row) if session is None else session.snapshot()
+
+    def _of_row(self, row: SessionRow) -> dict[str, Any]:
         return rows.view_of(row) | {
-            "firstSeq": log.first_seq,
+            "firstSeq": self._services.store.log(row.session_id).first_seq,
             "lastSeq": row.last_seq,
             "lastId": row.last_id,
         }
@@ -129,8 +150,11 @@ class Registry:
             raise not_found()
         return found
 
-    def _permissions(self, shown: Any) -> Permissions:
-        return rules.parse(shown or {"rules": []}, allow_always=True)
+
+def check_room(session: LiveSession) -> None:
+    """Nothing may be promised that cannot be committed. Raises ``storage-full``."""
+    if session.is_jammed:
+        raise StorageError("storage-full", "The disk is full; this session waits for room.")
 
 
 def not_found() -> CallerError:

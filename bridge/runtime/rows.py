@@ -3,13 +3,19 @@
 The tables are a projection of the log: everything here could be made again from its entries and
 the private meta of its records. ``private`` is what callers never see: MCP servers with their
 secrets, the prompt that was cancelled last, the title's origin.
+
+Rules: what is to be stored leaves the projection only once it is stored, so that a full disk
+costs nothing but a later try. Meta is ``{"private": …, "key": …, "keys": [...]}``, all optional.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+import sqlite3
+from typing import TYPE_CHECKING, Any, Final
 
 from bridge.clock import parse_rfc3339
+from bridge.errors import StorageError
 from bridge.log.rows import KeyRow, RequestRow, SessionRow, TurnRow
 from bridge.protocol.acp import dumps, loads
 from bridge.protocol.projection import Projection
@@ -20,17 +26,68 @@ if TYPE_CHECKING:
     from bridge.runtime.session import LiveSession
 
 
-def project(session: LiveSession, meta: dict[str, Any] | None) -> None:
-    """One transaction: the session's row, and what its turns, requests and pages became."""
+logger = logging.getLogger(__name__)
+
+UNWRITABLE: Final = (StorageError, sqlite3.Error)
+"""What the tables raise where the disk is full or refuses; never a reason to fail a caller."""
+
+
+def project(session: LiveSession) -> bool:
+    """One transaction: the session's row, and what its turns, requests and pages became.
+
+    ``False`` where the tables cannot take it: nothing is lost, all of it waits for the next try.
+    """
     tables = session.services.tables
-    projection = session.projection
-    with tables.transaction():
-        tables.save_session(session_row(session))
-        save_turns(tables, projection)
-        _save_requests(session)
-        save_pages(tables, session.session_id, projection)
-        if meta and "key" in meta:
-            save_key(tables, session.session_id, meta["key"], session.services.clock())
+    try:
+        with tables.transaction():
+            tables.save_session(session_row(session))
+            _save_requests(session)
+            save_folded(tables, session.session_id, session.projection)
+            for key in session.writer.owed_keys:
+                save_key(tables, session.session_id, key, key["at"])
+    except UNWRITABLE as error:
+        logger.error(
+            "the tables are behind the log: %s", error, extra={"session": session.session_id}
+        )
+        return False
+    session.writer.owed_keys = []
+    forget_folded(session.projection)
+    return True
+
+
+def save_folded(tables: Tables, session_id: str, projection: Projection) -> None:
+    """Turns, requests and pages as a projection has them; it still has them afterwards."""
+    for turn in _turns_of(projection):
+        tables.save_turn(_turn_row(turn))
+    for shown in projection.changed_requests.values():
+        save_request(tables, shown)
+    for page in projection.pages:
+        tables.save_page(session_id, page.turn_id, page.first_seq, page.last_seq, dumps(page.items))
+
+
+def forget_folded(projection: Projection) -> None:
+    """It is stored: the projection need not keep it any longer."""
+    projection.ended = []
+    projection.pages = []
+    projection.changed_requests = {}
+
+
+def merged_meta(metas: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The meta of one record that carries what several commits wanted to."""
+    if len(metas) <= 1:
+        return metas[0] if metas else None
+    merged: dict[str, Any] = {}
+    for meta in metas:
+        merged |= {name: value for name, value in meta.items() if name not in ("key", "keys")}
+    keys = [key for meta in metas for key in keys_of(meta)]
+    return merged | {"keys": keys} if keys else merged
+
+
+def keys_of(meta: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The idempotency keys that a record's meta carries."""
+    if not meta:
+        return []
+    return [meta["key"]] if "key" in meta else list(meta.get("keys", ()))
 
 
 def session_row(session: LiveSession) -> SessionRow:
@@ -60,7 +117,7 @@ def row_of(
 ) -> SessionRow:
     """A row from a folded view."""
     updated_at = parse_rfc3339(view["updatedAt"])
-    is_closed = view["status"] == "closed"
+    is_closed = view["status"] in ("closed", "purged")
     return SessionRow(
         session_id=view["sessionId"],
         owner=view["owner"],
@@ -95,19 +152,15 @@ def private_of(row: SessionRow) -> dict[str, Any]:
     return private
 
 
-def save_turns(tables: Tables, projection: Projection) -> None:
-    """The open turns as they are, the ended ones for good."""
-    current = [projection.turn] if projection.turn is not None else []
-    for turn in [*projection.ended, *current, *projection.queue]:
-        tables.save_turn(_turn_row(turn))
-    projection.ended = []
+def _turns_of(projection: Projection) -> list[Turn]:
+    """The ended ones for good, the open ones as they are.
 
-
-def save_pages(tables: Tables, session_id: str, projection: Projection) -> None:
-    """The transcript's finished pages."""
-    for page in projection.pages:
-        tables.save_page(session_id, page.turn_id, page.first_seq, page.last_seq, dumps(page.items))
-    projection.pages = []
+    A turn that had ended before the session was loaded is not among them: its row has its texts,
+    which the view it was taken from has not.
+    """
+    turn = projection.turn
+    current = [turn] if turn is not None and not turn.has_ended else []
+    return [*projection.ended, *current, *projection.queue]
 
 
 def save_key(tables: Tables, session_id: str, key: dict[str, Any], now: float) -> None:
@@ -121,7 +174,7 @@ def save_key(tables: Tables, session_id: str, key: dict[str, Any], now: float) -
             body_hash=key["bodyHash"],
             session_id=session_id,
             ref=dumps(key["ref"]),
-            created_at=key.get("at", now),
+            created_at=now,
         )
     )
 
@@ -143,13 +196,8 @@ def save_request(tables: Tables, shown: dict[str, Any]) -> None:
 
 
 def _save_requests(session: LiveSession) -> None:
-    tables = session.services.tables
-    changed = session.projection.changed_requests
     for request in session.held.pending():
-        changed[request.request_id] = request.as_json(session.reference())
-    for shown in changed.values():
-        save_request(tables, shown)
-    session.projection.changed_requests = {}
+        save_request(session.services.tables, request.as_json(session.reference()))
 
 
 def _turn_row(turn: Turn) -> TurnRow:

@@ -258,10 +258,12 @@ async def open_runtime(
         )
         catalog = Catalog(settings)
         runtime = Runtime(services, catalog, Roots(settings.roots))
+        has_recovered = False
         try:
             await recovery.sweep_processes(services)
             await catalog.look()
             recovery.recover(services, runtime.registry)
+            has_recovered = True
             tasks.start_soon(services.timers.run)
             tasks.start_soon(store.sync_forever)
             tasks.start_soon(runtime.keeper.run)
@@ -270,6 +272,8 @@ async def open_runtime(
         finally:
             with anyio.CancelScope(shield=True):
                 await runtime.close()
+            if has_recovered:
+                recovery.ended_well(services)
             tasks.cancel_scope.cancel()
     tables.close()
     store.close()

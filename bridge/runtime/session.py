@@ -29,6 +29,7 @@ from bridge.protocol.turns import Turn
 from bridge.runtime import rows
 from bridge.runtime.services import Services
 from bridge.runtime.timers import Timer
+from bridge.runtime.writer import Writer
 
 if TYPE_CHECKING:
     from bridge.runtime.link import AgentLink
@@ -67,6 +68,7 @@ class LiveSession:
         self.is_closed = projection.view.get("status") == "closed"
         self.is_provisional = is_provisional
         self.is_jammed = False
+        self.is_behind = False
         self.is_touched = False
         self.replay: str = "off"
         self.idle_since = services.clock()
@@ -86,6 +88,7 @@ class LiveSession:
         self._is_cold = False
         self._time = ""
         self.log = services.store.log(session_id)
+        self.writer = Writer(services, session_id, private)
         self.committed: dict[str, Any] = dict(projection.view)
 
     def __repr__(self) -> str:
@@ -285,7 +288,8 @@ class LiveSession:
         """Append what was collected, in one record, and bring the tables up to date.
 
         A full disk ends the running turn with ``storage-full`` out of the reserve; if even that
-        does not fit, the entries wait here and the agent's output is paused.
+        does not fit, the entries wait here and the agent's output is paused. Only the first commit
+        raises ``storage-full``: then there is no session. The tables may fall behind for a while.
         """
         if self.is_provisional:
             self.projection.view.update(self._changes)
@@ -295,35 +299,45 @@ class LiveSession:
         is_cold = self._is_cold
         if is_cold:
             self._publish()
+        self.writer.carry(meta)
         if self.is_jammed:
             return
         if not self._drafts:
             self._send()
             return
         try:
-            self._append(meta, is_essential=False)
+            self._append(is_essential=False)
         except StorageError:
-            self._commit_in_need(meta)
+            if self.log.last_seq == 0:
+                raise
+            self._commit_in_need()
             is_cold = True
         if is_cold and not self.is_jammed:
-            self.committed = dict(self.projection.view)
-            rows.project(self, meta)
-            self._wake()
+            self._settle()
         self._send()
 
     def retry(self) -> bool:
         """Commit what a full disk held back; ``False`` while there is no room."""
         self.is_jammed = False
         try:
-            self._append(None, is_essential=True)
+            self._append(is_essential=True)
         except StorageError:
             self.is_jammed = True
             return False
-        self.committed = dict(self.projection.view)
-        rows.project(self, None)
-        self._wake()
+        self._settle()
         self._send()
         return True
+
+    def project(self) -> bool:
+        """Bring the tables up to date; ``False`` where they cannot take it now."""
+        self.is_behind = not rows.project(self)
+        return not self.is_behind
+
+    def _settle(self) -> None:
+        """It is committed: from now on it is shown."""
+        self.committed = dict(self.projection.view)
+        self.project()
+        self._wake()
 
     def say(self, wire: bytes) -> None:
         """Bytes for the agent, written once what they follow from is committed."""
@@ -335,32 +349,27 @@ class LiveSession:
             if self.link is not None:
                 self.link.write(wire)
 
-    def _append(self, meta: dict[str, Any] | None, *, is_essential: bool) -> None:
-        if not self.private.get("isOpen"):
-            self.private["isOpen"] = True
-            self.services.tables.mark_open(self.session_id)
-        record = self.services.store.append(
-            self.session_id,
-            self._drafts,
-            meta=dumps(meta) if meta else b"",
-            is_essential=is_essential,
-        )
+    def _append(self, *, is_essential: bool) -> None:
+        record = self.writer.append(self._drafts, is_essential=is_essential)
         self._drafts = []
         self._time = ""
         self.is_touched = True
         self.projection.touch(rfc3339(record.time))
 
-    def _commit_in_need(self, meta: dict[str, Any] | None) -> None:
+    def _commit_in_need(self) -> None:
+        """The end of what runs, out of the reserve; the agent must not go on unheard."""
+        is_cut_short = self.turn is not None
         self.services.hooks.fail_all(
             self, "storage-full", "The disk is full; the turn could not go on."
         )
         self._publish()
+        self.writer.drop_turns()
         try:
-            self._append(meta, is_essential=True)
+            self._append(is_essential=True)
         except StorageError:
             logger.exception("the reserve is used up", extra={"session": self.session_id})
             self.is_jammed = True
-        if self.link is not None:
+        if is_cut_short and self.link is not None:
             self.services.tasks.start_soon(self.link.stop, self.services)
 
     def _publish(self) -> None:
