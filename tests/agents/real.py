@@ -131,8 +131,29 @@ RECIPES: Mapping[str, Recipe] = {
 }
 
 
-def prepare(name: str, home: Path, base: str) -> dict[str, Any]:
-    """The agent's table for the bridge's configuration, with its files written to ``home``."""
+@dataclass(frozen=True, slots=True)
+class RealAgent:
+    """An agent ready to be started; ``env`` is beside what the bridge lets through anyway."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    auth_method: str
+
+    def table(self) -> dict[str, Any]:
+        """Its table for the bridge's configuration."""
+        return {
+            "command": list(self.argv),
+            "dialect": "acp",
+            "env": dict(self.env),
+            "auth_method": self.auth_method,
+        }
+
+
+def prepare(name: str, home: Path, base: str) -> RealAgent:
+    """The agent with its files written to ``home``, a throw-away folder; ``base`` is the LLM's URL.
+
+    Raises KeyError for a name without a recipe.
+    """
     recipe = RECIPES[name]
 
     def fill(text: str) -> str:
@@ -144,9 +165,4 @@ def prepare(name: str, home: Path, base: str) -> dict[str, Any]:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(fill(content))
     env = {key: fill(value) for key, value in recipe.env.items()} | {"HOME": str(home)}
-    return {
-        "command": [fill(word) for word in recipe.argv],
-        "dialect": "acp",
-        "env": env,
-        "auth_method": recipe.auth_method,
-    }
+    return RealAgent(tuple(fill(word) for word in recipe.argv), env, recipe.auth_method)

@@ -41,7 +41,7 @@ async def reply_all(caller: Caller, session_id: str, turn: Json, kind: str) -> J
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_real_agent_prompts_asks_cancels_and_goes_on(name: str, tmp_path: Path) -> None:
     with StandIn() as base:
-        agents = {name: prepare(name, tmp_path / "home", base)}
+        agents = {name: prepare(name, tmp_path / "home", base).table()}
         async with serving(tmp_path, agents, default_agent=name) as bridge:
             caller = bridge.caller
             session_id = (await caller.session())["sessionId"]
@@ -78,7 +78,7 @@ async def test_a_real_agents_conversation_outlives_a_killed_bridge(
     name: str, tmp_path: Path
 ) -> None:
     with StandIn() as base:
-        table = prepare(name, tmp_path / "home", base)
+        table = prepare(name, tmp_path / "home", base).table()
         async with Subprocess(tmp_path, toml(name, table)) as bridge:
             caller = await bridge.start()
             session_id = (await caller.session())["sessionId"]
