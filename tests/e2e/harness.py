@@ -84,10 +84,15 @@ class Event:
 
 async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
     """Parse a stream; events without data (bare ids, retry) are left out."""
-    buffer = b""
+    parts: list[bytes] = []
+    last = b""
     async for chunk in chunks:
-        buffer += chunk
-        *frames, buffer = buffer.split(b"\n\n")
+        parts.append(chunk)
+        seam, last = last + chunk, chunk[-1:]
+        if b"\n\n" not in seam:
+            continue
+        *frames, rest = b"".join(parts).split(b"\n\n")
+        parts = [rest]
         for frame in frames:
             event = parse_frame(frame)
             if event.data is not None:
