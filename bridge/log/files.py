@@ -28,7 +28,11 @@ class Files:
         """Make sure ``size`` bytes are there. Raises ``OSError`` where they are not."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, 0, size)
-            return
+        else:
+            self.fill(fd, size)
+
+    def fill(self, fd: int, size: int) -> None:
+        """The same where the system has no call for it: write zeros."""
         at = 0
         while at < size:
             at += os.pwrite(fd, _ZEROS[: size - at], at)

@@ -129,7 +129,7 @@ def test_a_torn_new_segment_gives_its_positions_to_the_next_record(tmp_path: Pat
 TEXTS = [f"{number:04d}" + "x" * 60 for number in range(30)]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_damage_costs_what_it_hits_and_is_said(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -312,6 +312,39 @@ def test_a_segment_that_cannot_be_read_any_more_is_said(tmp_path: Path) -> None:
         assert len(reader.resets) == 1
     assert len(log.damage) == 1
     assert store.append(NAME, [draft()]).last_seq == 31
+
+
+def test_what_a_disk_refuses_reads_as_missing(tmp_path: Path) -> None:
+    path = write(tmp_path, TEXTS, segment_bytes=100_000)
+    store = open_store(tmp_path, segment_bytes=100_000)
+    log = store.log(NAME)
+    place = next(log.places(3))
+    (segment,) = (place.segment,)
+    path.unlink()
+    path.mkdir()
+    assert segment.read(0, 10) == b""
+    assert log.read(place) is None
+    assert session_reader(store).resets[-1]["reason"] == "evicted"
+    assert store.append(NAME, [draft()]).first_seq == 31
+    segment.hold()
+    segment.hold()
+    assert next(segment.places(0), None) is None
+
+
+def test_zeros_within_an_open_segment_are_passed_over(tmp_path: Path) -> None:
+    path = write(tmp_path, TEXTS, segment_bytes=100_000)
+    store = open_store(tmp_path, segment_bytes=100_000)
+    log = store.log(NAME)
+    assert next(log.places(0)).last_seq == 1
+    data = bytearray(path.read_bytes())
+    start, end = offsets_of(bytes(data))[1:3]
+    data[start:end] = bytes(end - start)
+    path.write_bytes(data)
+    assert [place.first_seq for place in log.places(0)] == [1, *range(3, 31)]
+    data[offsets_of(path.read_bytes()[:start])[-1] :] = b""
+    path.write_bytes(data)
+    assert session_reader(store).seqs == [1]
+    assert session_reader(store).last_id == log.last_seq
 
 
 def test_an_end_that_was_told_but_is_gone_is_never_written_again(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from bridge.errors import StorageError
 from bridge.log.cursor import SessionCursor
+from bridge.log.files import Files
 from bridge.log.forms import Form
 from bridge.log.store import MAX_OPEN, RECORD_BYTES, Store
 from tests.log.logs import BadFiles, Clock, Reader, descriptors, draft, drain, open_store, read_all
@@ -279,6 +280,13 @@ def test_the_reserve_takes_its_size_from_the_configuration(tmp_path: Path) -> No
     for size in (8192, 4096, 16_384):
         open_store(tmp_path, reserve_bytes=size)
         assert (tmp_path / "reserve").stat().st_size == size
+
+
+def test_room_is_taken_by_zeros_where_there_is_no_call_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "room"
+    with open(path, "wb") as file:
+        Files().fill(file.fileno(), 2_500_000)
+    assert path.read_bytes() == bytes(2_500_000)
 
 
 def test_without_room_for_a_reserve_there_is_none(tmp_path: Path) -> None:
