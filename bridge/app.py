@@ -32,12 +32,23 @@ VERSION = installed_version("cursor-acp-bridge")
 class Application:
     """``asgi`` is what is served, ``routes`` what is behind its guard.
 
-    ``context`` is how the server ends streams and drains.
+    ``context`` is how the server ends streams and drains, ``rates`` what each caller may do in a
+    minute.
     """
 
     asgi: ASGIApp
     context: Context
     routes: Sequence[BaseRoute]
+    rates: Rates
+
+    def reload(self, settings: Settings) -> None:
+        """Take over roots and limits while serving; the size of bodies stays as it was."""
+        context = self.context
+        taken = {"roots": settings.roots, "limits": settings.limits}
+        context.settings = context.settings.model_copy(update=taken)
+        self.rates.set(**_allowances(settings))
+        if context.runtime is not None:
+            context.runtime.reload(settings)
 
     async def drain(self) -> None:
         """End turns within the grace time, then streams; new work is refused meanwhile."""
@@ -85,17 +96,22 @@ def build(
     app.state.context = context
     app.state.openapi = json.dumps(document)
     app.state.docs = pages.docs(document)
+    rates = Rates(**_allowances(settings), clock=time.monotonic)
     guarded = Guard(
         app,
         settings=settings,
         access=resolver(routes),
         tokens=tokens,
-        rates=Rates(
-            failed_logins=settings.limits.failed_logins_per_minute,
-            prompts=settings.limits.prompts_per_minute,
-            sessions=settings.limits.sessions_per_minute,
-            clock=time.monotonic,
-        ),
+        rates=rates,
         audit=audit,
     )
-    return Application(guarded, context, routes)
+    return Application(guarded, context, routes, rates)
+
+
+def _allowances(settings: Settings) -> dict[str, int]:
+    limits = settings.limits
+    return {
+        "failed_logins": limits.failed_logins_per_minute,
+        "prompts": limits.prompts_per_minute,
+        "sessions": limits.sessions_per_minute,
+    }

@@ -46,11 +46,16 @@ class Rates:
     def __init__(
         self, *, failed_logins: int, prompts: int, sessions: int, clock: Clock = time.monotonic
     ) -> None:
-        self.failed_logins = Buckets(failed_logins, clock)
-        self.prompts = Buckets(prompts, clock)
-        self.sessions = Buckets(sessions, clock)
+        self._clock = clock
         self.refusals = Buckets(60, clock)
         """Audit lines of refused access per address: a flood must not push out the rest."""
+        self.set(failed_logins=failed_logins, prompts=prompts, sessions=sessions)
+
+    def set(self, *, failed_logins: int, prompts: int, sessions: int) -> None:
+        """Other allowances from now on; everybody begins with a full one."""
+        self.failed_logins = Buckets(failed_logins, self._clock)
+        self.prompts = Buckets(prompts, self._clock)
+        self.sessions = Buckets(sessions, self._clock)
 
 
 def address_key(address: str) -> str:

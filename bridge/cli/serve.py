@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import signal
 import sys
 import time
 import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ from bridge.runtime.find import find_cursor
 from bridge.runtime.spawn import LocalSpawner, death_signal_prefix
 from bridge.state import StateDir
 from bridge.tokens import ALL_SCOPES, FIRST_START, StartupError, TokenStore
+
+logger = logging.getLogger(__name__)
 
 DEMO = "demo"
 
@@ -49,8 +54,9 @@ def serve(
     no_auth: bool,
 ) -> None:
     """Serve the agents of this box over HTTP."""
-    try:
-        settings = read_settings(
+
+    def reread() -> Settings:
+        return read_settings(
             config,
             host=host,
             port=port,
@@ -59,8 +65,11 @@ def serve(
             state_dir=state_dir,
             no_auth=no_auth,
         )
+
+    try:
+        settings = reread()
         check_exposure(settings)
-        run(settings)
+        run(settings, reread)
     except StartupError as error:
         click.echo(f"cursor-bridge: {error}", err=True)
         sys.exit(2)
@@ -122,8 +131,8 @@ def with_agents(settings: Settings) -> Settings:
     return settings.model_copy(update={"agents": agents, "default_agent": default, "roots": roots})
 
 
-def run(settings: Settings) -> None:
-    """Serve until stopped."""
+def run(settings: Settings, reread: Callable[[], Settings]) -> None:
+    """Serve until stopped. ``reread`` gives the settings anew, for SIGHUP."""
     os.umask(0o077)
     secrets = configured_secrets(settings)
     logs.configure(settings.log_level, secrets=secrets)
@@ -146,7 +155,7 @@ def run(settings: Settings) -> None:
             state_tag=state.tag,
             audit=audit.write,
         )
-        server = AnnouncingServer(settings, first, application)
+        server = AnnouncingServer(settings, first, application, reread)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.serve())
     finally:
@@ -166,12 +175,41 @@ def configured_secrets(settings: Settings) -> tuple[str, ...]:
 
 
 class AnnouncingServer(BridgeServer):
-    """The server, saying where it is once it listens."""
+    """The server, saying where it is once it listens; SIGHUP has it read its settings again."""
 
-    def __init__(self, settings: Settings, first: str | None, application: Application) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        first: str | None,
+        application: Application,
+        reread: Callable[[], Settings],
+    ) -> None:
         super().__init__(make_config(application.asgi, settings), on_stop=application.drain)
         self._settings = settings
         self._first = first
+        self._application = application
+        self._reread = reread
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGHUP as well."""
+        loop = asyncio.get_running_loop()
+        with super().capture_signals():
+            loop.add_signal_handler(signal.SIGHUP, self.reload)
+            try:
+                yield
+            finally:
+                loop.remove_signal_handler(signal.SIGHUP)
+
+    def reload(self) -> None:
+        """Roots and limits anew; what does not fit changes nothing. Tokens are always current."""
+        try:
+            settings = self._reread()
+        except StartupError as error:
+            logger.error("The settings stay as they were: %s", error)
+            return
+        self._application.reload(settings)
+        logger.info("Roots and limits were read again.")
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
         """Listen, then say so. The first line of all names the demo agent if it is used."""

@@ -18,10 +18,10 @@ async def close(session: LiveSession, registry: Registry, *, is_purge: bool) -> 
     session.is_closed = True
     for queued in list(session.queue):
         turn_flow.drop_queued(session, queued, "cancel", "cancelled")
+    answers.withdraw_all(session, "session-deleted")
     if session.turn is not None:
         turn_flow.cancel_running(session)
         turn_flow.finish(session, "cancel", "cancelled", by="session-deleted")
-    answers.withdraw_all(session, "session-deleted")
     session.emit("bridge/session_deleted", {"purged": is_purge})
     session.commit()
     session.log.close()

@@ -7,12 +7,12 @@ it is committed first and its start is told as events.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 from bridge.clock import rfc3339
-from bridge.errors import AgentError, BridgeError, CallerError, CapacityError
+from bridge.errors import AgentError, BridgeError, CallerError, CapacityError, StorageError
 from bridge.ids import new_id
-from bridge.log.rows import SessionRow
 from bridge.protocol import options, rules
 from bridge.protocol.projection import Projection
 from bridge.runtime import agent_options, lifecycle, rows, turn_flow
@@ -52,14 +52,24 @@ class Creation:
                 await self._begin(session, command)
                 self._accept(session, command, claim)
         except BaseException:
-            if session.is_provisional:
-                self._registry.live.pop(session.session_id, None)
+            if session.is_provisional or session.log.last_seq == 0:
+                self._leave_nothing(session)
             else:
                 self._registry.unload(session)
             if session.link is not None:
                 await lifecycle.discard(session, session.link)
             raise
         return session
+
+    def _leave_nothing(self, session: LiveSession) -> None:
+        """Also of one whose first commit found the disk full."""
+        self._registry.live.pop(session.session_id, None)
+        if session.is_provisional:
+            return
+        self._services.store.purge(session.session_id)
+        # Where the tables refuse too, the next start finds a row without a log and removes it.
+        with contextlib.suppress(*rows.UNWRITABLE):
+            self._services.tables.forget_session(session.session_id)
 
     def _prepare(self, command: CreateSession) -> LiveSession:
         principal = command.principal
@@ -227,10 +237,18 @@ class Creation:
         }
         if command.title:
             view["title"] = command.title
-        self._services.tables.save_session(_first_row(view))
+        self._save_first_row(view)
         session.accept(view)
         meta = claim.meta({"sessionId": session.session_id}) or {}
         session.commit(meta | {"private": session.private})
+
+    def _save_first_row(self, view: dict[str, Any]) -> None:
+        """The row that makes the log findable, written before its first entry."""
+        row = rows.row_of(view, private={}, last_seq=0, last_id=0, is_open=True)
+        try:
+            self._services.tables.save_session(row)
+        except rows.UNWRITABLE as error:
+            raise StorageError("storage-full", "The disk is full; nothing was begun.") from error
 
     async def _begin_committed(
         self, session: LiveSession, command: CreateSession, claim: Claim
@@ -316,8 +334,3 @@ def check_allowing(may_approve: bool, permissions: rules.Permissions) -> None:
     """Rules that allow are an approval given ahead, so they need that scope."""
     if permissions.is_allowing and not may_approve:
         raise CallerError("forbidden", "Rules that allow need the scope 'approve' as well.")
-
-
-def _first_row(view: dict[str, Any]) -> SessionRow:
-    """The row that makes the log findable, written before its first entry."""
-    return rows.row_of(view, private={}, last_seq=0, last_id=0, is_open=True)

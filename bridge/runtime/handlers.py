@@ -26,7 +26,7 @@ from bridge.runtime.commands import (
 )
 from bridge.runtime.creation import check_allowing
 from bridge.runtime.keys import Claim
-from bridge.runtime.registry import PURGED, Registry
+from bridge.runtime.registry import PURGED, Registry, check_room
 from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 
@@ -163,6 +163,7 @@ class Handlers:
         if request.status != "pending":
             shown = request.as_json(session.reference())
             return self._reply_again(command, shown, settled_error(request))
+        check_room(session)
         settled = answers.reply(session, command)
         session.commit(claim.meta({"requestId": command.request_id}))
         return Outcome(command.session_id, settled.as_json(session.reference()))

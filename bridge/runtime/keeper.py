@@ -1,64 +1,81 @@
-"""The regular round: idle sessions hibernate, silent turns are said, old entries go, room returns.
+"""The regular rounds: idle sessions hibernate, silent turns are said, old entries go, room returns.
 
-One task, one round every few seconds; each part is cheap where nothing is to be done.
+One quick round every second and two slow ones beside it (retention, orphans); each part is cheap
+where nothing is to be done, and one that fails is logged and does not keep the others from theirs.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Final, NoReturn
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import anyio
+from anyio import to_thread
 
 from bridge.errors import BridgeError
 from bridge.runtime import lifecycle, pool
-from bridge.runtime.keys import KEEP_S
+from bridge.runtime.linux import AdoptedReaper
 from bridge.runtime.processes import Processes
 from bridge.runtime.registry import Registry
+from bridge.runtime.retention import Retention
 from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 
 logger = logging.getLogger(__name__)
 
 ROUND_S: Final = 1.0
-_RETENTION_EVERY_S: Final = 600.0
-_UNLOAD_AFTER_S: Final = 60.0
+RETENTION_EVERY_S: Final = 60.0
+REAP_EVERY_S: Final = 30.0
+UNLOAD_AFTER_S: Final = 60.0
+
+Round = Callable[[], Awaitable[None]]
 
 
 class Keeper:
-    """Looks after the sessions of a runtime."""
+    """Looks after the sessions and processes of a runtime."""
 
     def __init__(self, services: Services, registry: Registry, processes: Processes) -> None:
+        self.retention = Retention(services, registry)
         self._services = services
         self._registry = registry
         self._processes = processes
-        self._retained_at = 0.0
+        self._reaper = AdoptedReaper()
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Go round until cancelled."""
-        while True:
-            await anyio.sleep(ROUND_S)
-            await self.go_round()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_repeat, self.retention.keep, RETENTION_EVERY_S)
+            tasks.start_soon(_repeat, self.reap, REAP_EVERY_S)
+            tasks.start_soon(_repeat, self.go_round, ROUND_S)
 
     async def go_round(self) -> None:
-        """One round; a part that fails is logged and does not keep the others from theirs."""
-        for part in (self._regain_room, self._watch_turns, self._keep_retention):
+        """The quick round."""
+        for part in (self._regain_room, self._watch_turns, self._processes.warm.refill):
             try:
                 part()
             except BridgeError:
                 logger.exception("a part of the regular round failed")
-        await self._hibernate_idle()
+        self._hibernate_idle()
+        for link in self._processes.warm.expired():
+            self._services.tasks.start_soon(self._processes.give_up, link)
         self._unload()
+
+    async def reap(self) -> None:
+        """Collect orphans of agents that became our children and have ended."""
+        await to_thread.run_sync(self._reaper.reap, self._processes.pids)
 
     def _regain_room(self) -> None:
         """After a full disk: go on by ourselves once there is room."""
-        store = self._services.store
-        if not store.is_full or not store.recover():
+        if not self._services.store.recover():
             return
         for session in list(self._registry.live.values()):
-            if session.is_jammed and session.retry() and session.link is not None:
-                if session.link.process is not None:
-                    session.link.process.resume()
+            if session.is_jammed and not session.retry():
+                continue
+            if session.is_behind:
+                session.project()
+            if session.link is not None and session.link.process is not None:
+                session.link.process.resume()
 
     def _watch_turns(self) -> None:
         """Say when an agent has been silent for long in a turn that waits for nobody."""
@@ -66,7 +83,11 @@ class Keeper:
         now = self._services.clock()
         for session in list(self._registry.live.values()):
             turn = session.turn
-            if turn is None or turn.status != "running":
+            if turn is None:
+                continue
+            if turn.status != "running":
+                # It waits for a person; the agent's silence begins after the answer.
+                session.last_output = now
                 continue
             silent_s = now - session.last_output
             if limits.stall_fail_s and silent_s >= limits.stall_fail_s:
@@ -90,39 +111,40 @@ class Keeper:
         )
         self._services.tasks.start_soon(lifecycle.end_hard, session)
 
-    async def _hibernate_idle(self) -> None:
+    def _hibernate_idle(self) -> None:
         limit_s = self._services.settings.limits.idle_hibernate_s
         if not limit_s:
             return
         now = self._services.clock()
         for session in list(self._registry.live.values()):
             if pool.is_idle(session) and now - session.idle_since >= limit_s:
-                await lifecycle.hibernate(session)
+                self._services.tasks.start_soon(lifecycle.hibernate, session)
 
     def _unload(self) -> None:
         """Sessions without a process need no memory once nobody works with them."""
         now = self._services.clock()
         for session in list(self._registry.live.values()):
-            is_at_rest = (
-                session.link is None
-                and not session.is_provisional
-                and not session.is_starting
-                and not session.is_jammed
-                and not session.queue
-                and not session.lock.statistics().locked
-            )
-            if is_at_rest and now - session.idle_since >= _UNLOAD_AFTER_S:
+            if is_at_rest(session) and now - session.idle_since >= UNLOAD_AFTER_S:
                 self._registry.unload(session)
 
-    def _keep_retention(self) -> None:
-        now = self._services.clock()
-        if now - self._retained_at < _RETENTION_EVERY_S:
-            return
-        self._retained_at = now
-        storage = self._services.settings.storage
-        before = now - storage.retention_days * 86400
-        self._services.tables.forget_keys(now - KEEP_S)
-        for session_id in self._services.store.sessions():
-            self._services.store.evict(
-                session_id, before=before, max_bytes=storage.max_session_bytes
-            )
+
+def is_at_rest(session: LiveSession) -> bool:
+    """Whether nothing of a session is going on or held back."""
+    return (
+        session.link is None
+        and not session.is_provisional
+        and not session.is_starting
+        and not session.is_jammed
+        and not session.queue
+        and not session.lock.statistics().locked
+    )
+
+
+async def _repeat(go_round: Round, every_s: float) -> None:
+    """A round that fails is tried again the next time."""
+    while True:
+        await anyio.sleep(every_s)
+        try:
+            await go_round()
+        except Exception:
+            logger.exception("a regular round failed")

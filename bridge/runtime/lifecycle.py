@@ -28,11 +28,13 @@ Opening = Callable[[AgentLink], Awaitable[dict[str, Any]]]
 
 
 async def open_link(session: LiveSession) -> AgentLink:
-    """A new, initialised process for this session, counted against the limit.
+    """An initialised process for this session, counted against the limit; a warm one, if there is.
 
     Raises ``at-capacity`` where none may be started, ``AgentError`` where it fails.
     """
     services = session.services
+    if (warm := services.processes.take_warm(session)) is not None:
+        return warm
     slot = await services.processes.acquire(session)
     return await launch(
         services,
@@ -62,7 +64,9 @@ async def start(session: LiveSession, opening: Opening) -> dict[str, Any]:
         try:
             link = await open_link(session)
             _check_open(session)
-            return await opening(link)
+            result = await opening(link)
+            session.services.processes.warm.used(session)
+            return result
         except BridgeError as error:
             if link is not None:
                 await discard(session, link)
@@ -170,6 +174,8 @@ async def hibernate(session: LiveSession) -> None:
     async with session.lock:
         link = session.link
         if link is None or session.turn is not None or session.queue or len(session.held):
+            return
+        if session.is_jammed:
             return
         link.is_expected_to_end = True
         await link.stop(session.services)

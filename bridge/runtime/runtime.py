@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 import anyio
 
@@ -48,10 +48,14 @@ from bridge.runtime.queries import Queries
 from bridge.runtime.registry import Registry
 from bridge.runtime.roots import Roots
 from bridge.runtime.services import Audit, Describe, Hooks, Services, no_audit, plainly
+from bridge.runtime.session import LiveSession
 from bridge.runtime.spawn import Spawner
 from bridge.runtime.timers import Timers
 
 logger = logging.getLogger(__name__)
+
+CANCEL_S: Final = 1.5
+"""How long cancelled turns may take to end when the bridge stops, after the grace time."""
 
 
 class Runtime:
@@ -84,10 +88,12 @@ class Runtime:
             case Cancel() | CancelTurn():
                 return self._handlers.cancel(command)
             case PatchSession():
+                self._check_room()
                 return self._handlers.patch(command)
             case DeleteSession():
                 return await self._handlers.delete(command)
             case _:
+                self._check_open()
                 return await self._ask_agent(command)
 
     async def _ask_agent(self, command: SetMode | SetModel | SetConfig | CallExtension) -> Outcome:
@@ -125,6 +131,17 @@ class Runtime:
             cursor=cursor,
         )
 
+    def reload(self, settings: Settings) -> None:
+        """Take over roots and limits; what runs goes on, and what is new is held to them.
+
+        Everything else of ``settings`` counts from the next start on.
+        """
+        taken = {"roots": settings.roots, "limits": settings.limits}
+        self.services.settings = self.services.settings.model_copy(update=taken)
+        self.services.staggers.clear()
+        self.pool.limit = settings.limits.max_processes
+        self.roots.all = Roots(settings.roots).all
+
     async def drain(self) -> None:
         """Take nothing new, let turns end within the grace time, cancel the rest, stop agents."""
         services = self.services
@@ -135,7 +152,7 @@ class Runtime:
         for session in list(self.registry.live.values()):
             turn_flow.cancel_running(session)
             session.commit()
-        with anyio.move_on_after(services.settings.limits.stop_step_s):
+        with anyio.move_on_after(min(CANCEL_S, services.settings.limits.cancel_grace_s)):
             await self._until_no_turns()
         await self.close()
 
@@ -152,10 +169,9 @@ class Runtime:
             self.registry.unload(session)
 
     async def _until_no_turns(self) -> None:
-        while running := [each for each in self.registry.live.values() if each.turn]:
-            settled = running[0].settled
-            if running[0].turn is not None:
-                await settled.wait()
+        """A turn that is being revived counts: its prompt was accepted before."""
+        while busy := [s for s in self.registry.live.values() if s.turn or _is_reviving(s)]:
+            await busy[0].settled.wait()
 
     async def _create(self, command: CreateSession) -> Outcome:
         self._check_open()
@@ -209,8 +225,15 @@ class Runtime:
             raise CapacityError(
                 "draining", "The bridge is being stopped.", hint="Try again.", retry_after_s=5
             )
+        self._check_room()
+
+    def _check_room(self) -> None:
         if self.services.store.is_full:
             raise StorageError("storage-full", "The disk is full; running turns get their ends.")
+
+
+def _is_reviving(session: LiveSession) -> bool:
+    return session.is_starting and bool(session.queue)
 
 
 def _need_prompt(command: CreateSession) -> None:

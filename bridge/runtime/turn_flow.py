@@ -54,6 +54,8 @@ def can_begin(session: LiveSession) -> bool:
     """Whether the first queued turn can begin this very moment, without any waiting."""
     if session.turn is not None or not session.queue or not session.is_live:
         return False
+    if session.services.is_draining or session.is_jammed:
+        return False
     return not session.prompts[session.queue[0].turn_id].get("mode")
 
 
