@@ -32,7 +32,8 @@ _NEEDED: Final = ("sessionId", "owner", "agent", "cwd", "createdAt", "status")
 def revive(services: Services, row: SessionRow) -> LiveSession:
     """The session of a row, with whatever its log has beyond it."""
     log = services.store.log(row.session_id)
-    if log.last_seq <= row.projected_seq:
+    if not row.is_open and log.last_seq <= row.projected_seq:
+        # At rest: nothing is open that the view does not show.
         view = rows.view_of(row)
         return _session(services, row.session_id, Projection.resume(view), rows.private_of(row))
     view = rows.view_of(row) if row.projected_seq else {}
