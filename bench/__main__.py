@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from bench import flat_out
+from bench import commit, flat_out, idle_subscribers, kills, latency, slow_readers, stored
 from bench.figures import lines
 from bench.machine import description
 
@@ -37,6 +37,80 @@ def flat_out_command(events: int, rounds: int, subscribers: tuple[int, ...], is_
     """One session as fast as the pipe gives it, against uvicorn and sse-starlette alone."""
     for count in subscribers:
         show(flat_out.measure(events, count, rounds), is_json)
+
+
+@main.command("latency")
+@click.option("--updates", default=2000, show_default=True)
+@click.option("--rate", default=200.0, show_default=True)
+@click.option("--idle", default=[0, 100], multiple=True, show_default=True)
+@as_json
+def latency_command(updates: int, rate: float, idle: tuple[int, ...], is_json: bool) -> None:
+    """From the agent's write to a subscriber's read, idle sessions beside it."""
+    for count in idle:
+        show(latency.measure(updates, rate, count), is_json)
+
+
+@main.command("idle-subscribers")
+@click.option("--subscribers", default=1000, show_default=True)
+@as_json
+def idle_subscribers_command(subscribers: int, is_json: bool) -> None:
+    """What subscribers cost that hear nothing."""
+    show(idle_subscribers.measure(subscribers), is_json)
+
+
+@main.command("slow-readers")
+@click.option("--events", default=300_000, show_default=True)
+@click.option("--good", default=10, show_default=True)
+@click.option("--slow", default=20, show_default=True)
+@click.option("--frozen", default=50, show_default=True)
+@as_json
+def slow_readers_command(events: int, good: int, slow: int, frozen: int, is_json: bool) -> None:
+    """What good readers lose by slow and frozen ones."""
+    show(slow_readers.measure(events, good, slow, frozen), is_json)
+
+
+@main.command("resume")
+@click.option("--entries", default=1_000_000, show_default=True)
+@click.option("--rounds", default=3, show_default=True)
+@as_json
+def resume_command(entries: int, rounds: int, is_json: bool) -> None:
+    """The replay of a long session."""
+    show(stored.resume(entries, rounds), is_json)
+
+
+@main.command("transcript")
+@click.option("--entries", default=200_000, show_default=True)
+@click.option("--turns", default=2000, show_default=True)
+@as_json
+def transcript_command(entries: int, turns: int, is_json: bool) -> None:
+    """The transcript's first page of a session of many turns."""
+    show(stored.transcript(entries, turns), is_json)
+
+
+@main.command("commit")
+@click.option("--seconds", default=10.0, show_default=True)
+@click.option("--rate", default=5000, show_default=True)
+@click.option("--sessions", default=100, show_default=True)
+@as_json
+def commit_command(seconds: float, rate: int, sessions: int, is_json: bool) -> None:
+    """What a one-entry commit costs the loop."""
+    show(commit.measure(seconds, rate, sessions), is_json)
+
+
+@main.command("kill-bridge")
+@click.option("--rounds", default=200, show_default=True)
+@as_json
+def kill_bridge_command(rounds: int, is_json: bool) -> None:
+    """SIGKILL of the bridge in the middle of turns."""
+    show(kills.kill_bridge(rounds), is_json)
+
+
+@main.command("kill-agent")
+@click.option("--rounds", default=500, show_default=True)
+@as_json
+def kill_agent_command(rounds: int, is_json: bool) -> None:
+    """SIGKILL of the agent in the middle of turns."""
+    show(kills.kill_agent(rounds), is_json)
 
 
 if __name__ == "__main__":
