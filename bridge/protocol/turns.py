@@ -33,6 +33,8 @@ TABLE: Final[dict[Status, dict[Verb, Status]]] = {
     "failed": {},
 }
 
+_ENDED: Final = frozenset(status for status, steps in TABLE.items() if not steps)
+
 TEXT_LIMIT_BYTES: Final = 1024 * 1024
 
 _LIMITS: Final = frozenset({"max_tokens", "max_turn_requests"})
@@ -66,11 +68,12 @@ class TurnText:
             self._last = []
             self._last_bytes = 0
             if self._parts:
-                self._total = self._keep(self._parts, self._total, "\n\n")
+                self._total = self._keep(self._parts, self._total, "\n\n", 2)
             self._message_id = message_id
             self._is_open = True
-        self._total = self._keep(self._parts, self._total, text)
-        self._last_bytes = self._keep(self._last, self._last_bytes, text)
+        size = _size_of(text)
+        self._total = self._keep(self._parts, self._total, text, size)
+        self._last_bytes = self._keep(self._last, self._last_bytes, text, size)
 
     def end_message(self) -> None:
         """Something else than text came; the next chunk begins another message."""
@@ -91,12 +94,11 @@ class TurnText:
         """Whether either text was cut."""
         return self.is_cut
 
-    def _keep(self, parts: list[str], used: int, text: str) -> int:
+    def _keep(self, parts: list[str], used: int, text: str, size: int) -> int:
         room = TEXT_LIMIT_BYTES - used
         if room <= 0:
             self.is_cut = self.is_cut or bool(text)
             return used
-        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if size > room:
             self.is_cut = True
             text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
@@ -104,6 +106,10 @@ class TurnText:
             return TEXT_LIMIT_BYTES
         parts.append(text)
         return used + size
+
+
+def _size_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 @dataclass(slots=True)
@@ -132,7 +138,7 @@ class Turn:
     @property
     def has_ended(self) -> bool:
         """Whether nothing can follow."""
-        return not TABLE[self.status]
+        return self.status in _ENDED
 
     def move(self, verb: Verb) -> None:
         """Take a step of the table; raises :class:`IllegalTransition` where there is none."""

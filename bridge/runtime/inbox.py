@@ -43,7 +43,11 @@ class Inbox:
             return
         session.last_output = session.services.clock()
         for message in received:
-            self._take(link, message)
+            # Nearly all are updates: they are spared the table.
+            if type(message) is Notified:
+                self._notified(message)
+            else:
+                self._take(link, message)
         session.commit()
         if session.is_jammed and link.process is not None:
             link.process.pause()
@@ -114,7 +118,8 @@ class Inbox:
         session = self._session
         if message.method == "session/update":
             peek = acp.peek_update(message.params)
-            subagent = self._subagent(peek.session_id)
+            is_own = peek.session_id == session.agent_session_id
+            subagent = None if is_own else self._subagent(peek.session_id)
             if session.replay == "drop":
                 self._fold_replayed(peek.kind, message.params, subagent)
                 return

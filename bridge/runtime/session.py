@@ -233,8 +233,8 @@ class LiveSession:
 
     def _add(self, draft: Draft, *, parsed: Any = None, peek: UpdatePeek | None = None) -> None:
         applied = Applied(
-            self.next_seq,
-            self.now,
+            self.log.last_seq + len(self._drafts) + 1,  # next_seq, without a call for each line
+            self._time or self.now,
             draft.type,
             draft.params,
             draft.turn_id,
