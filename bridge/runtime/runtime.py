@@ -212,6 +212,7 @@ class Runtime:
 
     def _reply(self, command: Reply) -> Outcome:
         self.registry.find(command.principal, command.session_id, "approve")
+        self.queries.check_present(command.principal, command.session_id)
         claim = self.keys.claim(command.principal.owner, command.idempotency)
         if claim.ref is not None:
             request_id = claim.ref["requestId"]
