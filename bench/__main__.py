@@ -5,12 +5,13 @@ Comparisons are made in pairs within one run, because machines are shared and dr
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import click
 
-from bench import commit, flat_out, idle_subscribers, kills, latency, slow_readers, stored
+from bench import commit, flat_out, hot_path, idle_subscribers, kills, latency, slow_readers, stored
 from bench.figures import lines
 from bench.machine import description
 
@@ -37,6 +38,15 @@ def flat_out_command(events: int, rounds: int, subscribers: tuple[int, ...], is_
     """One session as fast as the pipe gives it, against uvicorn and sse-starlette alone."""
     for count in subscribers:
         show(flat_out.measure(events, count, rounds), is_json)
+
+
+@main.command("hot-path")
+@click.option("--lines", default=100_000, show_default=True)
+@click.option("--rounds", default=5, show_default=True)
+@as_json
+def hot_path_command(lines: int, rounds: int, is_json: bool) -> None:
+    """Processor time of one line between the pipe and the socket."""
+    show(asyncio.run(hot_path.measure(lines, rounds)), is_json)
 
 
 @main.command("latency")
