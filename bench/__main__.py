@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import sys
 from typing import Any
 
 import click
@@ -27,6 +29,8 @@ def show(figures: dict[str, Any], is_json: bool) -> None:
 @click.group()
 def main() -> None:
     """Run a workload."""
+    # So that what was started is ended and removed, whoever asks us to stop.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 @main.command("flat-out")
