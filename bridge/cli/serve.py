@@ -119,7 +119,7 @@ def with_agents(settings: Settings) -> Settings:
     if not default and set(agents) == {"cursor"} and not agents["cursor"].command:
         default = "cursor" if find_cursor() else DEMO
     if default == DEMO and DEMO not in agents:
-        command = (sys.executable, "-m", "bridge.demo")
+        command = (sys.executable, "-P", "-m", "bridge.demo")
         agents[DEMO] = Agent(
             command=command,
             dialect="cursor",

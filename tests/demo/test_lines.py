@@ -138,7 +138,11 @@ def test_any_cut_of_the_bytes_gives_the_same_lines(data: bytes, cuts: list[int])
     assert [line for piece in pieces for line in cut.feed(piece)] + [*cut.end()] == expected
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+    max_examples=50,
+)
 @given(
     message=st.dictionaries(
         st.sampled_from(["id", "method", "params", "result", "error"]),
