@@ -159,3 +159,13 @@ async def module_bridge(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
         yield bridge
         await bridge.caller.http.aclose()
         bridge.caller = plain
+
+
+@pytest.fixture(autouse=True)
+async def module_tidy(bridge: Bridge) -> AsyncIterator[None]:
+    """What still runs or waits after a test gives its process back."""
+    yield
+    for status in ("running", "waiting"):
+        listed = await bridge.caller.get("/v1/sessions", params={"status": status, "limit": 200})
+        for session in listed.json()["sessions"]:
+            await bridge.caller.http.delete(f"/v1/sessions/{session['sessionId']}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.contract import module_backend, module_bridge  # noqa: F401
+from tests.e2e.contract import module_backend, module_bridge, module_tidy  # noqa: F401
 from tests.e2e.harness import Bridge, Json
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ def problem_of(answer: httpx.Response, status: int, code: str) -> Json:
     return problem
 
 
-# -- conventions -----------------------------------------------------------------------------
+# -- conventions -------------------------------------------------------------------------------
 
 
 async def test_times_are_rfc_3339_in_utc_with_milliseconds(bridge: Bridge) -> None:
@@ -195,7 +195,7 @@ async def test_folders_are_the_roots_and_what_is_inside_them(bridge: Bridge) -> 
     problem_of(relative, 422, "invalid-request")
 
 
-# -- files ---------------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------
 
 
 async def test_a_file_of_the_session_is_an_attachment_in_a_sandbox(bridge: Bridge) -> None:
@@ -249,7 +249,7 @@ def _folder(bridge: Bridge, name: str) -> Path:
     return folder
 
 
-# -- health and documents ------------------------------------------------------------------------
+# -- health and documents ----------------------------------------------------------------------
 
 
 async def test_the_bridge_says_that_it_is_alive_and_ready(bridge: Bridge) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.e2e.contract import CONTRACT, module_backend, module_bridge  # noqa: F401
+from tests.e2e.contract import CONTRACT, module_backend, module_bridge, module_tidy  # noqa: F401
 from tests.e2e.folding import fold_items, fold_session, without_positions
 from tests.e2e.harness import Bridge, Caller, Json
 

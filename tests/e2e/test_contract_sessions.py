@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.e2e.contract import module_backend, module_bridge  # noqa: F401
+from tests.e2e.contract import module_backend, module_bridge, module_tidy  # noqa: F401
 from tests.e2e.harness import Bridge, Event, Json
 from tests.e2e.test_contract_around import problem_of
 
@@ -363,7 +363,7 @@ async def test_a_session_closed_while_it_starts_stays_closed(bridge: Bridge) -> 
     assert (await shown(bridge, answer.json()))["status"] == "closed"
 
 
-# -- modes, models, options, extensions ----------------------------------------------------------
+# -- modes, models, options, extensions --------------------------------------------------------
 
 
 async def test_modes_models_and_options_are_set_and_refused_with_what_there_is(
@@ -429,7 +429,7 @@ async def test_an_agents_own_error_is_passed_on(bridge: Bridge) -> None:
     assert problem["agentError"]["code"] == -32601
 
 
-# -- idempotency ---------------------------------------------------------------------------------
+# -- idempotency -------------------------------------------------------------------------------
 
 
 async def test_a_repeated_creation_finds_the_session_in_the_form_it_asks_for(
