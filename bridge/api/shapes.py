@@ -260,11 +260,12 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "onTimeout",
     ),
     "Event": shape(
-        "One entry of a session's log. `bridge/reset` has no seq and no id.",
+        "One entry of a session's log. `bridge/reset` has no seq and no id, and no session where "
+        "it speaks of all of them.",
         {
             "seq": COUNT,
             "id": COUNT,
-            "sessionId": STRING,
+            "sessionId": maybe(STRING),
             "turnId": maybe(STRING),
             "time": TIME,
             "type": STRING,
