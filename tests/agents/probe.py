@@ -5,7 +5,9 @@
 For each agent, against the stand-in for an LLM: a plain prompt, a shell command that is allowed,
 one that is rejected, a file that is written, a slow answer that is cancelled, the prompt after it,
 a big answer; then SIGKILL for its process group, and session/load of the same conversation in a new
-process. Prints one JSON object an agent. It shows what the bridge has to take from it, so it
+process. With ``PROBE_RECORD`` set to a folder, all lines of both directions are kept there as
+``NAME.jsonl``: these are the recordings that ``test_transcripts.py`` replays. Prints one JSON
+object an agent. It shows what the bridge has to take from it, so it
 trusts nothing of the bridge's own code; a wait that is too long is told, not raised.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -36,7 +39,8 @@ _INHERITED = ("PATH", "LANG", "TMPDIR")
 class Peer:
     """An agent's process and the messages it sends, in order."""
 
-    def __init__(self, agent: RealAgent, folder: Path) -> None:
+    def __init__(self, agent: RealAgent, folder: Path, record: Path | None) -> None:
+        self._folder = folder
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._process = subprocess.Popen(
             agent.argv,
@@ -47,6 +51,8 @@ class Peer:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self._record = record
+        self._keep("start", "")
         self._messages: queue.Queue[Json | None] = queue.Queue()
         self._number = 0
         self.noise = 0
@@ -55,22 +61,35 @@ class Peer:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            self._keep("agent", line.decode("utf-8", "replace"))
             try:
                 self._messages.put(json.loads(line))
             except ValueError:
                 self.noise += 1
         self._messages.put(None)
 
+    def _keep(self, who: str, line: str) -> None:
+        """A line for the recording; large texts are shortened, paths of this run are masked."""
+        if self._record is None:
+            return
+        text = re.sub(r"x{200,}", "x" * 200, line.rstrip("\n"))
+        text = text.replace(str(self._folder), "/ws").replace(str(self._folder.parent), "/box")
+        text = text.replace(str(Path.cwd()), "/project")
+        with self._record.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"who": who, "line": text}) + "\n")
+
     def send(self, message: Json) -> None:
         """One message."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        line = json.dumps({"jsonrpc": "2.0", **message})
+        self._keep("client", line)
+        self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
 
     def begin(self, method: str, params: Json) -> str:
         """Send a request; returns its id."""
         self._number += 1
-        rpc_id = f"probe-{self._number}"
+        rpc_id = f"bridge-{self._number}"  # as the bridge counts, so that recordings replay
         self.send({"id": rpc_id, "method": method, "params": params})
         return rpc_id
 
@@ -99,7 +118,11 @@ class Probe:
         self._name = name
         self._agent = agent
         self._folder = folder
-        self._peer = Peer(agent, folder)
+        folder_of_records = os.environ.get("PROBE_RECORD")
+        self._record = Path(folder_of_records, f"{name}.jsonl") if folder_of_records else None
+        if self._record is not None:
+            self._record.unlink(missing_ok=True)
+        self._peer = Peer(agent, folder, self._record)
         self._session_id = ""
         self.said: Json = {}
 
@@ -190,7 +213,7 @@ class Probe:
         self.said["big"] = self.prompt(f"PLEASE-BIG {BIG_KIB}")
         self.said["files"] = sorted(file.name for file in self._folder.iterdir())
         self._peer.kill()
-        self._peer = Peer(self._agent, self._folder)
+        self._peer = Peer(self._agent, self._folder, self._record)
         self.initialize()
         loaded = self.call("session/load", {**setup, **self._session()})
         self.said["load"] = {"replayed": len(loaded["text"]), **loaded, "text": ""}
