@@ -67,7 +67,7 @@ _GEMINI = {
 class Recipe:
     """One agent; ``{root}``, ``{home}`` and ``{base}`` are filled in. ``shell`` makes it ask.
 
-    ``can_load``: whether a conversation outlives a process that was killed.
+    ``can_load``: whether a conversation outlives a process that was killed; None if that depends.
     """
 
     argv: tuple[str, ...]
@@ -75,7 +75,7 @@ class Recipe:
     files: Mapping[str, str] = field(default_factory=dict)
     auth_method: str = ""
     shell: str = "date > made.txt"
-    can_load: bool = True
+    can_load: bool | None = True
 
 
 RECIPES: Mapping[str, Recipe] = {
@@ -126,7 +126,7 @@ RECIPES: Mapping[str, Recipe] = {
         },
         {".gemini/settings.json": json.dumps(_GEMINI)},
         auth_method="gemini-api-key",
-        can_load=False,
+        can_load=None,  # not within the minute it began in: its files are named by it
     ),
 }
 
