@@ -11,6 +11,7 @@ import os
 import random
 import re
 import signal
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -111,6 +112,9 @@ def _cut_off(
     with connect(served.port, path, TOKEN) as stream:
         data += begun(stream)
         served.prompt(session_id, f"{UPDATES_PER_S} {UPDATES_PER_S}")
+        # From the first update on: before it there is nothing to lose.
+        while b"\nevent: session/update" not in data:
+            data += _more(stream)
         due = time.monotonic() + after_s
         while time.monotonic() < due:
             stream.settimeout(max(0.001, due - time.monotonic()))
@@ -128,7 +132,13 @@ def _cut_off(
     return _frames(data), agents
 
 
-def _rest_of(stream: Any) -> bytes:
+def _more(stream: socket.socket) -> bytes:
+    if not (data := stream.recv(1 << 20)):
+        raise Broken("a stream ended before anything was said")
+    return data
+
+
+def _rest_of(stream: socket.socket) -> bytes:
     pieces = []
     try:
         while piece := stream.recv(1 << 20):
