@@ -47,4 +47,5 @@ def purge(session: LiveSession, registry: Registry) -> None:
             )
         )
     registry.live.pop(session.session_id, None)
+    session.services.behind.discard(session.session_id)
     session.services.store.purge(session.session_id)

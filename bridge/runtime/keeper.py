@@ -72,7 +72,7 @@ class Keeper:
         for session in list(self._registry.live.values()):
             if session.is_jammed and not session.retry():
                 continue
-            if session.is_behind:
+            if session.session_id in self._services.behind:
                 session.project()
             if session.link is not None and session.link.process is not None:
                 session.link.process.resume()

@@ -82,6 +82,10 @@ class Queries:
             known = session.projection.turn_of(turn_id)
             if known is not None and not known.has_ended:
                 return known.as_full_json()
+            for turn in session.projection.ended:
+                # Its row is not written yet: the tables are behind.
+                if turn.turn_id == turn_id:
+                    return turn.as_full_json()
         row = self._services.tables.turn(turn_id)
         if row is None or row.session_id != session_id:
             raise CallerError("turn-not-found", "There is no such turn.")

@@ -67,6 +67,7 @@ class Retention:
             before=before,
             max_session_bytes=storage.max_session_bytes,
             max_total_bytes=storage.max_total_bytes,
+            active=frozenset(self._registry.live),
         )
         for session_id in due.sessions:
             services.store.evict(session_id, before=due.before, max_bytes=storage.max_session_bytes)
@@ -110,21 +111,31 @@ def list_files(root: Path) -> list[File]:
 
 
 def choose(
-    files: Iterable[File], *, before: float, max_session_bytes: int, max_total_bytes: int
+    files: Iterable[File],
+    *,
+    before: float,
+    max_session_bytes: int,
+    max_total_bytes: int,
+    active: frozenset[str] = frozenset(),
 ) -> Due:
-    """Decide what goes: by age, by size of a session, and the oldest of all beyond the total."""
+    """Decide what goes: by age, by size of a session, and the oldest of all beyond the total.
+
+    ``active`` sessions keep the file that is being written: it cannot count as gone.
+    """
     by_age = sorted(files, key=lambda file: file.written_at)
     sizes: dict[str, int] = {}
     for file in by_age:
         sizes[file.session_id] = sizes.get(file.session_id, 0) + file.size
+    newest = {file.session_id: file for file in by_age if file.session_id in active}
     total = sum(sizes.values())
     limit = before
     for file in by_age:
         is_old = file.written_at < before
         if not is_old and total <= max_total_bytes:
             break
-        total -= file.size
-        limit = max(limit, _just_after(file.written_at)) if not is_old else limit
+        if newest.get(file.session_id) is not file:
+            total -= file.size
+            limit = limit if is_old else max(limit, _just_after(file.written_at))
     due = {file.session_id for file in by_age if file.written_at < limit}
     due |= {session_id for session_id, size in sizes.items() if size > max_session_bytes}
     return Due(tuple(sorted(due)), limit)

@@ -110,7 +110,7 @@ class Runtime:
         """``ready``, or why no session can be taken: starting, draining, storage-full."""
         if self.services.is_draining:
             return "draining"
-        if self.services.store.is_full:
+        if self.services.is_full:
             return "storage-full"
         return "ready" if self.is_ready else "starting"
 
@@ -229,7 +229,7 @@ class Runtime:
         self._check_room()
 
     def _check_room(self) -> None:
-        if self.services.store.is_full:
+        if self.services.is_full:
             raise StorageError("storage-full", "The disk is full; running turns get their ends.")
 
 

@@ -70,8 +70,15 @@ class Services:
     default_permissions: dict[str, Permissions] = field(default_factory=dict)
     staggers: dict[str, Stagger] = field(default_factory=dict)
     is_draining: bool = False
+    behind: set[str] = field(default_factory=set)
+    """The sessions whose rows are behind their logs, because the tables could not be written."""
     hooks: Hooks = field(init=False)
     resolve: Callable[[str], str] = os.path.realpath
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing new can be taken: the log or the tables have no room."""
+        return self.store.is_full or bool(self.behind)
 
     def agent(self, name: str) -> Agent:
         """The configuration of an agent that is known to exist."""

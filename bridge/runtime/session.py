@@ -68,7 +68,6 @@ class LiveSession:
         self.is_closed = projection.view.get("status") == "closed"
         self.is_provisional = is_provisional
         self.is_jammed = False
-        self.is_behind = False
         self.is_touched = False
         self.replay: str = "off"
         self.idle_since = services.clock()
@@ -318,20 +317,22 @@ class LiveSession:
 
     def retry(self) -> bool:
         """Commit what a full disk held back; ``False`` while there is no room."""
-        self.is_jammed = False
         try:
             self._append(is_essential=True)
         except StorageError:
-            self.is_jammed = True
             return False
+        self.is_jammed = False
         self._settle()
         self._send()
         return True
 
     def project(self) -> bool:
         """Bring the tables up to date; ``False`` where they cannot take it now."""
-        self.is_behind = not rows.project(self)
-        return not self.is_behind
+        if rows.project(self):
+            self.services.behind.discard(self.session_id)
+            return True
+        self.services.behind.add(self.session_id)
+        return False
 
     def _settle(self) -> None:
         """It is committed: from now on it is shown."""
