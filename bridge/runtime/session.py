@@ -295,8 +295,7 @@ class LiveSession:
             self._changes = {}
             self._send()
             return
-        is_cold = self._is_cold
-        if is_cold:
+        if is_cold := self._is_cold:
             self._publish()
         self.writer.carry(meta)
         if self.is_jammed:
