@@ -177,8 +177,9 @@ def cancel_running(session: LiveSession) -> None:
 def stop_ended(session: LiveSession, error: BridgeError) -> None:
     """The process is gone: the running turn ends as cancelled if that was asked, else failed."""
     turn = session.turn
+    # Also what was asked outside of the turn: nobody is there to hear an answer.
+    answers.withdraw_all(session, "agent-exit")
     if turn is None:
-        answers.withdraw_all(session, "agent-exit")
         return
     if turn.cancelled_by == "caller":
         finish(session, "cancel", "cancelled", by="agent-exit")
