@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,8 @@ import httpx
 import pytest
 
 from bridge.runtime import linux
-from tests.e2e.harness import Bridge, Event, Json, ended, serving, settings_for
+from bridge.runtime.inbox import MAX_WARNINGS
+from tests.e2e.harness import ROOT, Bridge, Event, Json, ended, serving, settings_for
 from tests.faults.rig import Follower, agent, descriptors, eventually, tagged
 
 pytestmark = pytest.mark.anyio
@@ -236,3 +238,40 @@ async def test_sessions_of_one_owner_are_bounded(tmp_path: Path) -> None:
     async with _bridge(tmp_path, {"max_sessions_per_owner": 2}) as bridge:
         for expected in (201, 201, 429):
             assert (await bridge.caller.post("/v1/sessions", {})).status_code == expected
+
+
+async def test_streams_of_one_token_are_bounded(tmp_path: Path) -> None:
+    async with _bridge(tmp_path, {"streams_per_token": 1}) as bridge:
+        session_id = (await bridge.caller.session())["sessionId"]
+        path = f"/v1/sessions/{session_id}/events"
+        async with bridge.caller.stream(path) as events:
+            await anext(events)
+            headers = {"Accept": "text/event-stream"}
+            refused = await bridge.caller.get(path, headers=headers)
+            assert refused.status_code == 429 and refused.json()["code"] == "rate-limited"
+
+
+async def test_a_flood_of_garbage_is_kept_as_so_many_warnings(tmp_path: Path) -> None:
+    prompts = [{"match": "", "steps": [{"repeat": MAX_WARNINGS + 200, "steps": [{"raw": "?"}]}]}]
+    async with _bridge(tmp_path, {}, prompts=prompts) as bridge:
+        turn, events = await _turn_of(bridge, "go")
+        warnings = [each.params["code"] for each in events if each.kind == "bridge/warning"]
+        assert len(warnings) == MAX_WARNINGS and warnings[-1] == "too-many-warnings"
+        assert turn["status"] == "completed"
+
+
+async def test_an_agent_that_never_opens_a_session_is_given_up(tmp_path: Path) -> None:
+    never = {"on": {"session/new": {"before": [{"wait_cancel": True}]}}}
+    async with _bridge(tmp_path, {"new_session_s": 0.5}, **never) as bridge:
+        answer = await bridge.caller.post("/v1/sessions", {})
+        assert answer.status_code == 504 and answer.json()["code"] == "agent-timeout"
+        await eventually(lambda: not tagged(tmp_path / "state"))
+        assert not len(bridge.application.context.running.pool)
+
+
+def test_every_test_that_the_page_on_operations_names_exists() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    named = set(re.findall(r"`(test_\w+)`", page))
+    assert named
+    assert not {name for name in named if f"def {name}(" not in tests}
