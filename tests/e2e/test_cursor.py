@@ -659,3 +659,31 @@ async def test_a_line_of_20_mb_arrives_whole(stage: Stage) -> None:
     )
     update = events[-1].params["update"]
     assert update["content"]["text"] == "x" * 20_000_000
+
+
+@case("permission")
+@pytest.mark.parametrize("word", ["no tool", "two at once", "run"])
+async def test_permissions_come_without_a_tool_call_and_several_at_once(
+    stage: Stage, word: str
+) -> None:
+    """zed-industries/zed#56535; agents that name a tool call nobody has seen."""
+    _, turn = await stage.play(word, ONCE)
+    assert (turn["status"], turn["outcome"]) == ("completed", "ok")
+
+
+@case("permission")
+async def test_an_error_after_a_withdrawn_permission_is_a_cancelled_turn(stage: Stage) -> None:
+    """Answering ``cancelled`` may bring a JSON-RPC error on the prompt."""
+    session_id, turn = await stage.play("cancelled fails")
+    await stage.caller.post(f"/v1/sessions/{session_id}/cancel")
+    ended = await stage.caller.settled(session_id, turn["turnId"])
+    assert (ended["status"], ended["error"]) == ("cancelled", None)
+
+
+@case("echoing")
+async def test_a_prompt_that_is_echoed_is_said_once_in_the_transcript(stage: Stage) -> None:
+    """Some agents send the prompt back as ``user_message_chunk``."""
+    session_id, _ = await stage.play("say it once")
+    answer = await stage.caller.get(f"/v1/sessions/{session_id}/transcript")
+    said = [item["text"] for item in answer.json()["items"] if item["type"] == "user"]
+    assert said == ["say it once"]
