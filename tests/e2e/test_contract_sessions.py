@@ -231,6 +231,13 @@ async def test_resume_behind_a_202_is_starting_until_the_load_is_done(bridge: Br
 async def test_lists_are_paged_latest_activity_first_and_brief(bridge: Bridge) -> None:
     mark = uuid.uuid4().hex
     made = [await bridge.caller.session(title=f"{mark} {n}") for n in range(3)]
+    for each in made:
+        # The agent tells its commands some moments later, which is activity as well.
+        await bridge.caller.until(
+            f"/v1/sessions/{each['sessionId']}/events",
+            lambda event: "available_commands_update" in str(event.data),
+            params={"after": 0},
+        )
     await bridge.caller.turn(made[0]["sessionId"], "hello")
     found: list[Json] = []
     cursor: str | None = None
@@ -243,7 +250,10 @@ async def test_lists_are_paged_latest_activity_first_and_brief(bridge: Bridge) -
         if cursor is None:
             break
     ids = [each["sessionId"] for each in found]
-    assert ids == [made[0]["sessionId"], made[2]["sessionId"], made[1]["sessionId"]]
+    assert ids[0] == made[0]["sessionId"]
+    assert set(ids) == {each["sessionId"] for each in made}
+    times = [each["updatedAt"] for each in found]
+    assert times == sorted(times, reverse=True)
     for each in found:
         assert "configOptions" not in each and "commands" not in each
         assert "available" not in each["model"]
