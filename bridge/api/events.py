@@ -123,9 +123,8 @@ def _stream(
 async def _page(request: Request, cursor: Any, log: Any) -> Response:
     """A page of events; with ``wait`` it is held until there is one."""
     limit = reading.limit_of(request, default=_DEFAULT_EVENTS, maximum=MAX_EVENTS)
-    wait_s = min(
-        float(reading.number(request.query_params.get("wait"), "wait") or 0), reading.MAX_WAIT_S
-    )
+    most_s = int(reading.MAX_WAIT_S)
+    wait_s = float(reading.amount(request.query_params.get("wait"), "wait", most_s) or 0)
     context = context_of(request)
     principal = reading.principal_of(request)
     page = cursor.page(limit)
@@ -161,11 +160,10 @@ def _wants_stream(request: Request) -> bool:
 
 def _position(request: Request, latest: int) -> int | None:
     """``Last-Event-ID``, else ``?after=``, else ``None``: from the first one kept."""
-    last_event_id = request.headers.get("last-event-id")
-    if last_event_id is not None:
-        return reading.number(last_event_id, "Last-Event-ID")
-    after = request.query_params.get("after")
-    return latest if after == "latest" else reading.number(after, "after")
+    given = request.query_params.get("after")
+    after = latest if given == "latest" else reading.number(given, "after")
+    last_event_id = reading.number(request.headers.get("last-event-id"), "Last-Event-ID")
+    return after if last_event_id is None else last_event_id
 
 
 def _form(request: Request) -> Form:

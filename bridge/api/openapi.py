@@ -38,7 +38,7 @@ _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
         "Only turns that began before this position.",
     ),
     "wait": (
-        {"type": "string", "pattern": "^[0-9]{1,19}$"},
+        {"type": "string", "pattern": "^[0-9]+$"},
         "Seconds to wait for a first event (clamped to 50).",
     ),
     "types": ({"type": "string"}, "Event types, separated by commas; `bridge/*` takes all."),

@@ -22,6 +22,7 @@ from bridge.runtime.commands import Idempotency
 MAX_WAIT_S: Final = 50.0
 MAX_LIMIT: Final = 200
 
+_DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _PREFERENCE: Final = re.compile(r"wait\s*=\s*\"?([0-9]{1,9})\"?")
@@ -89,14 +90,24 @@ def number(text: str | None, name: str) -> int | None:
     return int(text)
 
 
+def amount(text: str | None, name: str, maximum: int) -> int | None:
+    """A number of ASCII digits, clamped to ``maximum``. Raises ``invalid-request`` (400)."""
+    if text is None:
+        return None
+    if not _DIGITS.fullmatch(text):
+        raise MalformedRequest(f"{name} is a number.")
+    digits = text.lstrip("0")
+    return maximum if len(digits) > len(str(maximum)) else min(int(digits or "0"), maximum)
+
+
 def limit_of(request: Request, default: int = 50, maximum: int = MAX_LIMIT) -> int:
     """``?limit=``, at least 1, clamped to its maximum."""
-    given = number(request.query_params.get("limit"), "limit")
+    given = amount(request.query_params.get("limit"), "limit", maximum)
     if given is None:
         return default
     if given < 1:
         raise MalformedRequest("limit is at least 1.")
-    return min(given, maximum)
+    return given
 
 
 def wait_of(request: Request) -> float | None:

@@ -132,7 +132,7 @@ def agents(folder: Path, *cases: str, **demo_values: Any) -> Json:
     return found
 
 
-CASES = ("basic", "permission", "hanging", "stop_reasons", "load", "no_load", "cursor_requests")
+CASES = ("basic", "permission", "hanging", "stop_reasons", "no_load", "version_two")
 
 
 @pytest.fixture(scope="module", name="anyio_backend")

@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from bridge.api.stream import Source, follow
 from tests.e2e.contract import (  # noqa: F401
     Checked,
     agents,
@@ -171,6 +172,37 @@ async def test_a_stream_goes_on_live(bridge: Bridge) -> None:
     assert [event.seq for event in found] == list(
         range(events[-1]["seq"] + 1, events[-1]["seq"] + 1 + len(found))
     )
+
+
+class Quiet:
+    """A cursor to which nothing comes."""
+
+    is_at_end = True
+
+    def preamble(self) -> bytes:
+        """The position."""
+        return b"retry: 1000\nid: 7\n\n"
+
+    def take(self, max_bytes: int = 0) -> bytes:
+        """Nothing."""
+        return b""
+
+
+async def test_a_quiet_stream_has_a_comment_every_15_seconds() -> None:
+    waits: list[float] = []
+
+    def hold(limit_s: float) -> anyio.CancelScope:
+        waits.append(limit_s)
+        return anyio.move_on_after(0)
+
+    source = Source(Quiet(), anyio.Event, hold=hold)
+    found: list[bytes] = []
+    async for piece in follow(source, anyio.Event()):
+        found.append(piece)
+        if len(found) == 4:
+            break
+    assert found == [Quiet().preamble(), b": \n\n", b": \n\n", b": \n\n"]
+    assert waits == [15.0, 15.0, 15.0]
 
 
 # -- pages -------------------------------------------------------------------------------------

@@ -164,6 +164,11 @@ async def test_a_prompt_to_a_session_that_is_starting_waits_in_the_queue(bridge:
         assert turn["status"] == wanted, turn
 
 
+async def test_an_agent_of_another_protocol_is_refused(bridge: Bridge) -> None:
+    answer = await bridge.caller.post("/v1/sessions", {"agent": "version_two"})
+    problem_of(answer, 424, "agent-protocol-error")
+
+
 # -- resume ------------------------------------------------------------------------------------
 
 

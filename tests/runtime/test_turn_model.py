@@ -413,6 +413,7 @@ class Model(RuleBasedStateMachine):
             for each in shown["pendingRequests"]
             if is_open and each["turnId"] == turn["turnId"]
         ]
+        assert not (is_open and turn["cancelledBy"] == "caller" and blocked)
         if is_open:
             assert shown["status"] == turn["status"] == ("waiting" if blocked else "running")
         elif shown["queue"]:
