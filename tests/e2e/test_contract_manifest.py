@@ -72,7 +72,11 @@ def test_every_problem_and_every_event_is_a_schema_that_is_referred_to() -> None
     for code in CODES:
         assert schemas[name_of(code)]["allOf"][1]["properties"]["code"]["const"] == code
     unused = {name for name in schemas if f'"#/components/schemas/{name}"' not in text}
-    of_no_operation: tuple[Code, ...] = ("bridge-restarted", "turn-stalled", "http-method-not-allowed")
+    of_no_operation: tuple[Code, ...] = (
+        "bridge-restarted",
+        "turn-stalled",
+        "http-method-not-allowed",
+    )
     assert unused <= {name_of(code) for code in of_no_operation}
     assert set(EVENTS) <= set(schemas)
 
