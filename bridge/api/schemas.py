@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 JsonObject = dict[str, Any]
@@ -32,7 +32,7 @@ class CreateSessionBody(Body):
     title: Annotated[str, Field(max_length=1024)] | None = None
     mode: Name | None = None
     model: Name | None = None
-    config: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, str | bool] = Field(default_factory=dict)
     additional_directories: Annotated[list[Path], Field(max_length=64)] = Field(
         default_factory=list
     )
@@ -71,17 +71,6 @@ class PromptBody(Body):
     resend_cancelled: bool = False
     meta: JsonObject | None = Field(default=None, alias="_meta")
 
-    @field_validator("prompt")
-    @classmethod
-    def _texts_are_texts(cls, value: str | list[ContentBlock]) -> str | list[ContentBlock]:
-        if isinstance(value, str):
-            return value
-        for block in value:
-            text = (block.model_extra or {}).get("text")
-            if block.type == "text" and not isinstance(text, str):
-                raise ValueError("a text block has a text")
-        return value
-
     def blocks(self) -> tuple[JsonObject, ...]:
         """The prompt as content blocks."""
         if isinstance(self.prompt, str):
@@ -117,7 +106,7 @@ class ModelBody(Body):
 class ConfigBody(Body):
     """PUT …/config/{configId}."""
 
-    value: str | bool | int | float
+    value: str | bool
 
 
 class ExtensionBody(Body):

@@ -13,7 +13,7 @@ from typing import Any, Final
 from bridge.clock import rfc3339
 from bridge.errors import AgentError, BridgeError, CallerError, CapacityError, StorageError
 from bridge.ids import new_id
-from bridge.protocol import options, rules
+from bridge.protocol import handed, options, rules
 from bridge.protocol.projection import Projection
 from bridge.runtime import agent_options, lifecycle, rows, turn_flow
 from bridge.runtime.catalog import Catalog
@@ -90,7 +90,7 @@ class Creation:
         self._check_count(principal.owner)
         cwd = self._roots.folder(principal, command.cwd)
         extra = [self._roots.folder(principal, each) for each in command.additional_directories]
-        self._check_servers(command)
+        servers = self._servers(command)
         self._check_meta(command, agent)
         agent_options.check_choices(
             self._services, agent, principal, command.mode, dict(command.config)
@@ -125,7 +125,7 @@ class Creation:
             "capabilities": None,
         }
         private = {
-            "mcpServers": [dict(each) for each in command.mcp_servers],
+            "mcpServers": servers,
             "additionalDirectories": extra,
             "meta": dict(command.meta) if command.meta else None,
             "callerTitle": command.title,
@@ -161,18 +161,18 @@ class Creation:
         check_allowing(command.principal.may("approve"), parsed)
         return parsed
 
-    def _check_servers(self, command: CreateSession) -> None:
-        if self._services.settings.permissions.allow_mcp_stdio:
-            return
-        # Without a type it is stdio (ACP, mcpServers).
-        if any(
-            "command" in each or each.get("type") in (None, "stdio") for each in command.mcp_servers
-        ):
+    def _servers(self, command: CreateSession) -> list[dict[str, Any]]:
+        is_permitted = self._services.settings.permissions.allow_mcp_stdio
+        if not is_permitted and any(map(handed.is_command, command.mcp_servers)):
             raise CallerError(
                 "forbidden",
                 "A stdio MCP server runs a command on the box, which is not permitted here.",
                 hint="The operator may set permissions.allow_mcp_stdio.",
             )
+        try:
+            return [handed.completed_server(each) for each in command.mcp_servers]
+        except ValueError as error:
+            raise CallerError("invalid-request", str(error)) from None
 
     def _check_meta(self, command: CreateSession, agent: str) -> None:
         """Some agents take a mode out of ``_meta``, where nobody could judge it."""

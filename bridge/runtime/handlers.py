@@ -7,7 +7,7 @@ from typing import Any
 
 from bridge.errors import AgentError, CallerError, StorageError
 from bridge.principal import Principal
-from bridge.protocol import acp, replies, rules
+from bridge.protocol import acp, handed, replies, rules
 from bridge.protocol.held import held_from_json, settled_error
 from bridge.protocol.turns import Turn
 from bridge.runtime import agent_options, answers, closing, lifecycle, turn_flow
@@ -96,13 +96,17 @@ class Handlers:
         capabilities = session.projection.view.get("capabilities") or {}
         allowed = capabilities.get("promptCapabilities") or {}
         for block in command.prompt:
-            needed = _CONTENT_CAPABILITY.get(str(block.get("type")))
-            if needed is not None and allowed.get(needed) is not True:
+            kind = str(block.get("type"))
+            needed = _CONTENT_CAPABILITY.get(kind)
+            is_lacking = needed is not None and allowed.get(needed) is not True
+            if is_lacking or kind not in handed.BLOCK_TYPES:
                 raise CallerError(
                     "content-not-supported",
-                    f"This agent takes no {block.get('type')} content.",
+                    f"This agent takes no {kind} content.",
                     available=["text", "resource_link", *_supported(allowed)],
                 )
+            if problem := handed.block_misfit(block):
+                raise CallerError("invalid-request", problem)
 
     # -- cancelling ---------------------------------------------------------------------------
 

@@ -1,0 +1,81 @@
+"""What callers hand through to an agent: held to ACP's shapes before it is sent.
+
+Content blocks and MCP servers pass on with all their members, known or not; what the protocol
+requires of them must be there and of its type, since agents answer a misshapen request with an
+error for the whole of it, or not at all. Shapes: ACP, content and session setup
+(https://agentclientprotocol.com/protocol/schema).
+
+Knows nothing of sessions, capabilities or HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+_BLOCKS: Final[dict[str, tuple[str, ...]]] = {
+    "text": ("text",),
+    "image": ("data", "mimeType"),
+    "audio": ("data", "mimeType"),
+    "resource_link": ("uri", "name"),
+    "resource": (),
+}
+"""The texts that a block of each type must have."""
+
+BLOCK_TYPES: Final = tuple(_BLOCKS)
+
+
+def block_misfit(block: Mapping[str, Any]) -> str | None:
+    """What is wrong with a content block of a known type, in one sentence; ``None``: nothing."""
+    kind = block["type"]
+    missing = _missing(block, _BLOCKS[kind])
+    if missing is not None:
+        return f"A block of the type {kind} has a text `{missing}`."
+    if kind != "resource":
+        return None
+    resource = block.get("resource")
+    if not isinstance(resource, Mapping) or _missing(resource, ("uri",)) is not None:
+        return "A resource has a `uri`."
+    if all(_missing(resource, (name,)) for name in ("text", "blob")):
+        return "A resource has a `text` or a `blob`."
+    return None
+
+
+def is_command(server: Mapping[str, Any]) -> bool:
+    """Whether an MCP server is started on the box; without a type it is (ACP, mcpServers)."""
+    return "command" in server or server.get("type") in (None, "stdio")
+
+
+def completed_server(server: Mapping[str, Any]) -> dict[str, Any]:
+    """The server with the empty lists that may be left out. Raises ``ValueError`` for a misfit."""
+    lists: dict[str, list[Any]] = {"args": [], "env": []} if is_command(server) else {"headers": []}
+    whole: dict[str, Any] = {**lists, **server}
+    texts = ("name", "command") if is_command(server) else ("name", "url")
+    if (missing := _missing(whole, texts)) is not None:
+        raise ValueError(f"An MCP server of this kind has a text `{missing}`.")
+    if not is_command(server) and whole["type"] not in ("http", "sse"):
+        raise ValueError("The type of an MCP server is stdio, http or sse.")
+    for name in lists:
+        if not isinstance(whole[name], list) or not all(map(_FITS[name], whole[name])):
+            raise ValueError(f"`{name}` of an MCP server is a list of {_MEMBERS[name]}.")
+    return whole
+
+
+def _missing(given: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if not isinstance(given.get(name), str)), None)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, Mapping) and _missing(value, ("name", "value")) is None
+
+
+_FITS: Final = {"args": _is_text, "env": _is_pair, "headers": _is_pair}
+_MEMBERS: Final = {
+    "args": "texts",
+    "env": "objects with name and value",
+    "headers": "objects with name and value",
+}
