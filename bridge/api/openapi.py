@@ -66,6 +66,7 @@ _HEADERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
         "The position of the last event that arrived.",
     ),
 }
+_LEFT_OUT: Final = frozenset({"default"})
 _RESPONSE_HEADERS: Final[dict[str, Any]] = {
     "X-Request-Id": {"description": "The caller's own where it was sane.", "schema": STRING},
     "Location": {"description": "The path of what was made.", "schema": STRING},
@@ -110,7 +111,7 @@ def document(version: str) -> dict[str, Any]:
         "components": {
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
             "headers": _RESPONSE_HEADERS,
-            "schemas": SCHEMAS | PROBLEMS | EVENTS | made["$defs"],
+            "schemas": SCHEMAS | PROBLEMS | EVENTS | _optional(made["$defs"]),
         },
     }
 
@@ -118,6 +119,21 @@ def document(version: str) -> dict[str, Any]:
 def text(version: str) -> str:
     """The document as it is committed: indented, with a final newline."""
     return json.dumps(document(version), indent=2, ensure_ascii=False) + "\n"
+
+
+def _optional(schema: Any) -> Any:
+    """Models' schemas without defaults: generators take a member that has one for always there.
+
+    What a default is stands in the description of its member.
+    """
+    if isinstance(schema, list):
+        return [_optional(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: _optional(each) for name, each in schema.items() if name not in _LEFT_OUT}
+    if isinstance(default := schema.get("default"), str | bool):
+        kept["description"] = f"Left out: {json.dumps(default)}."
+    return kept
 
 
 def _operation(each: Operation) -> dict[str, Any]:
