@@ -75,12 +75,15 @@ class Source:
 
 
 async def follow(source: Source, ended: anyio.Event) -> AsyncIterator[bytes]:
-    """SSE text for ever, or until the source is over, forbidden, or ``ended`` is set."""
+    """SSE text until forbidden, or until the source is over or ``ended`` is set: then to its end.
+
+    Whoever stops the bridge waits for that, but not for long: a reader may be far behind.
+    """
     cursor = source.cursor
     yield cursor.preamble()
-    while not ended.is_set() and source.is_allowed():
+    while source.is_allowed():
         signal = source.changed()
-        is_over = source.is_over()
+        is_over = ended.is_set() or source.is_over()
         if piece := cursor.take(SLICE_BYTES * 4):
             yield piece
             await anyio.lowlevel.checkpoint()
