@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import compileall
+import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
+
+BRIDGE = Path(__file__).resolve().parents[1] / "bridge"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the bridge once where no process keeps what it compiles; hundreds import it."""
+    if sys.dont_write_bytecode and not hasattr(session.config, "workerinput"):
+        compileall.compile_dir(str(BRIDGE), quiet=2)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from anyio import to_thread
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
@@ -143,12 +144,14 @@ async def metrics(request: Request) -> Response:
 
 async def openapi(request: Request) -> Response:
     """GET /openapi.json"""
-    return Response(request.app.state.openapi, media_type="application/json")
+    text, _ = await to_thread.run_sync(request.app.state.described)
+    return Response(text, media_type="application/json")
 
 
 async def docs(request: Request) -> Response:
     """GET /docs"""
-    return HTMLResponse(request.app.state.docs)
+    _, page = await to_thread.run_sync(request.app.state.described)
+    return HTMLResponse(page)
 
 
 async def index(request: Request) -> Response:

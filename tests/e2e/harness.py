@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -36,6 +37,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "tests" / "agents" / "cases"
 
 Json = dict[str, Any]
+
+_NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Trusts nobody: all is plain HTTP, and reading the box's certificates takes 40 ms a client."""
 
 
 def scripted(case: str) -> list[str]:
@@ -123,6 +127,7 @@ class Caller:
             base_url=url,
             headers={"Authorization": f"Bearer {token}"},
             timeout=LIMIT_S,
+            verify=_NO_CERTIFICATES,
             limits=httpx.Limits(max_connections=None),
         )
 
