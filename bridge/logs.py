@@ -71,6 +71,16 @@ class LineFormatter(logging.Formatter):
         return redact(value if isinstance(value, str) else str(value), self._secrets)
 
 
+def handler(
+    stream: TextIO, *, secrets: Iterable[str] = (), is_json: bool
+) -> logging.StreamHandler[TextIO]:
+    """What writes records to ``stream``, by the rules of this module."""
+    made = logging.StreamHandler(stream)
+    made.setFormatter(LineFormatter(is_json=is_json, secrets=secrets))
+    made.addFilter(_is_wanted)
+    return made
+
+
 def configure(
     level: str,
     stream: TextIO | None = None,
@@ -86,11 +96,8 @@ def configure(
     stream = stream or sys.stderr
     if is_json is None:
         is_json = not stream.isatty()
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(LineFormatter(is_json=is_json, secrets=secrets))
-    handler.addFilter(_is_wanted)
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler(stream, secrets=secrets, is_json=is_json)]
     root.setLevel(level.upper())
     for name in ("uvicorn", "uvicorn.error", "uvicorn.asgi", "uvicorn.access"):
         logger = logging.getLogger(name)

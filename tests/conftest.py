@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.run_log import RunLog
+
 BRIDGE = Path(__file__).resolve().parents[1] / "bridge"
 
 
@@ -16,6 +18,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile the bridge once where no process keeps what it compiles; hundreds import it."""
     if sys.dont_write_bytecode and not hasattr(session.config, "workerinput"):
         compileall.compile_dir(str(BRIDGE), quiet=2)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whatever bridges log while tests run is read at the end."""
+    config.pluginmanager.register(RunLog(), "run-log")
 
 
 @pytest.fixture

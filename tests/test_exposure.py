@@ -9,8 +9,9 @@ import pytest
 from bridge.config import Server, Settings
 from bridge.exposure import check_exposure, is_loopback
 from bridge.tokens import StartupError, TokenStore
+from tests.canaries import secret
 
-FIXED = "a-token-that-nobody-guesses-0123"
+FIXED = secret("fixed")
 
 
 @pytest.fixture

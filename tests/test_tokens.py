@@ -18,8 +18,9 @@ from bridge.cli.tokens import token as token_command
 from bridge.config import Settings
 from bridge.exposure import check_exposure
 from bridge.tokens import NO_AUTH, StartupError, TokenError, TokenStore
+from tests.canaries import secret
 
-FIXED = "a-token-that-nobody-guesses-0123"
+FIXED = secret("fixed")
 
 
 class Clock:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.canaries import secret
+
 ROOT = Path(
     os.environ.get("CURSOR_BRIDGE_TEST_AGENTS") or Path(__file__).resolve().parents[2] / ".agents"
 )
@@ -44,7 +46,7 @@ _OPENCODE = {
         "standin": {
             "npm": "@ai-sdk/openai-compatible",
             "name": "Stand-in",
-            "options": {"baseURL": "{base}/v1", "apiKey": "not-a-key"},
+            "options": {"baseURL": "{base}/v1", "apiKey": secret("model")},
             "models": {
                 "stand-in": {
                     "name": "Stand-in",
@@ -81,13 +83,13 @@ class Recipe:
 RECIPES: Mapping[str, Recipe] = {
     "codex-acp": Recipe(
         ("{root}/codex-acp/node_modules/.bin/codex-acp",),
-        {"CODEX_HOME": "{home}/.codex", "STANDIN_KEY": "not-a-key"},
+        {"CODEX_HOME": "{home}/.codex", "STANDIN_KEY": secret("model")},
         {".codex/config.toml": _CODEX},
     ),
     "agentao": Recipe(
         ("{root}/agentao/bin/agentao", "--acp", "--stdio"),
         {
-            "OPENAI_API_KEY": "not-a-key",
+            "OPENAI_API_KEY": secret("model"),
             "OPENAI_BASE_URL": "{base}/v1",
             "OPENAI_MODEL": "stand-in",
             "LLM_PROVIDER": "OPENAI",
@@ -108,7 +110,7 @@ RECIPES: Mapping[str, Recipe] = {
         ("{root}/claude-agent-acp/node_modules/.bin/claude-agent-acp",),
         {
             "ANTHROPIC_BASE_URL": "{base}",
-            "ANTHROPIC_API_KEY": "not-a-key",
+            "ANTHROPIC_API_KEY": secret("model"),
             "CLAUDE_CONFIG_DIR": "{home}/.claude",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_TELEMETRY": "1",
@@ -119,7 +121,7 @@ RECIPES: Mapping[str, Recipe] = {
     "gemini-cli": Recipe(
         ("{root}/gemini-cli/node_modules/.bin/gemini", "--acp"),
         {
-            "GEMINI_API_KEY": "not-a-key",
+            "GEMINI_API_KEY": secret("model"),
             "GOOGLE_GEMINI_BASE_URL": "{base}",
             "GEMINI_TELEMETRY_ENABLED": "false",
             "NO_BROWSER": "true",

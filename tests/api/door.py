@@ -21,10 +21,11 @@ from bridge.api.rates import Rates
 from bridge.config import Limits, Settings
 from bridge.errors import AgentError
 from bridge.tokens import TokenStore
+from tests.canaries import secret
 
 Fields = Sequence[tuple[bytes, bytes]]
 
-FIXED = "a-token-that-nobody-guesses-0123"
+FIXED = secret("fixed")
 HOST = (b"host", b"127.0.0.1:8765")
 TOKEN = (b"authorization", b"Bearer " + FIXED.encode())
 JSON = (b"content-type", b"application/json")

@@ -7,6 +7,7 @@ the token and how to read event streams. Waiting is always for an event, inside 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import anyio
 import anyio.to_thread
@@ -30,13 +31,17 @@ from bridge.config import Settings, load
 from bridge.runtime.spawn import LocalSpawner
 from bridge.state import StateDir
 from bridge.tokens import TokenStore
+from tests import canaries
 
-TOKEN = "harness-token-0123456789abcdef"
+TOKEN = canaries.secret("harness")
 LIMIT_S = 20.0
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "tests" / "agents" / "cases"
+OWN_ENV = {"CURSOR_BRIDGE_TOKEN": TOKEN, "CURSOR_BRIDGE_LOG_LEVEL": "debug"}
+"""What a bridge in a process of its own gets beside what the tests have."""
 
 Json = dict[str, Any]
+_numbers = itertools.count(1)
 
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Trusts nobody: all is plain HTTP, and reading the box's certificates takes 40 ms a client."""
@@ -148,6 +153,7 @@ class Caller:
 
     async def prompt(self, session_id: str, text: str, **body: Any) -> Json:
         """Begin a turn and return it at once."""
+        canaries.said(text)
         answer = await self.post(f"/v1/sessions/{session_id}/prompt", {"prompt": text, **body})
         assert answer.status_code == 202, answer.text
         shown: Json = answer.json()
@@ -155,6 +161,7 @@ class Caller:
 
     async def turn(self, session_id: str, text: str, **body: Any) -> Json:
         """Prompt and wait until the turn has ended or waits for a person."""
+        canaries.said(text)
         answer = await self.post(
             f"/v1/sessions/{session_id}/prompt",
             {"prompt": text, **body},
@@ -162,6 +169,7 @@ class Caller:
         )
         assert answer.status_code in (200, 202), answer.text
         shown: Json = answer.json()
+        canaries.said(shown.get("text"))
         return shown
 
     async def settled(self, session_id: str, turn_id: str) -> Json:
@@ -171,6 +179,7 @@ class Caller:
         )
         assert answer.status_code == 200, answer.text
         shown: Json = answer.json()
+        canaries.said(shown.get("text"))
         return shown
 
     async def pending(self, session_id: str) -> list[Json]:
@@ -363,7 +372,7 @@ class Subprocess:
         return caller
 
     def _spawn(self) -> None:
-        log = open(self.folder / "bridge.log", "a")
+        log = _log_of(self.folder)
         self.process = subprocess.Popen(
             [
                 *self._prefix,
@@ -384,7 +393,7 @@ class Subprocess:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, "CURSOR_BRIDGE_TOKEN": TOKEN, **self._env},
+            env={**os.environ, **OWN_ENV, **self._env},
             start_new_session=True,
         )
         log.close()
@@ -424,3 +433,12 @@ class Subprocess:
                 self.wait(10)
             except subprocess.TimeoutExpired:
                 self.kill()
+
+
+def _log_of(folder: Path) -> TextIO:
+    """``bridge.log`` in ``folder``, which is one of the logs that the whole run is judged by."""
+    path = folder / "bridge.log"
+    shared = canaries.log_file(f"bridge-{next(_numbers)}")
+    if shared is not None and not path.is_symlink():
+        path.symlink_to(shared)
+    return open(path, "a")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.canaries import secret
 from tests.e2e.acp_shapes import misfit
 from tests.e2e.harness import Caller, Json, demo, ended, scripted, serving
 
@@ -44,9 +45,17 @@ REPLIES: dict[str, list[Json]] = {
     "vendor": [{"result": {"a": [1]}}, {"result": None}, {"error": {"code": 7, "message": "x"}}],
 }
 SERVERS: list[Json] = [
-    {"type": "http", "name": "h", "url": "https://x", "headers": [{"name": "A", "value": "b"}]},
+    {
+        **{"type": "http", "name": "h", "url": "https://x"},
+        "headers": [{"name": "A", "value": secret("mcp-header")}],
+    },
     {"type": "sse", "name": "s", "url": "https://x"},
-    {"name": "c", "command": "/bin/true", "args": ["a"], "env": [{"name": "K", "value": "v"}]},
+    {
+        "name": "c",
+        "command": "/bin/true",
+        "args": ["a"],
+        "env": [{"name": "K", "value": secret("mcp-env")}],
+    },
 ]
 
 

@@ -16,12 +16,15 @@ import anyio
 import httpx
 import pytest
 
+from tests.canaries import secret
 from tests.e2e.doors import asking, bearer, case_file, close, code_of, peeking, seen_in
 from tests.e2e.harness import TOKEN, Caller, Subprocess, scripted, serving
 
 pytestmark = pytest.mark.anyio
 
-CANARY = "canary-of-the-bridges-own-environment"
+CANARY = secret("bridge-env")
+OWN_KEY = secret("agents-own")
+ADA, NEW_ADA, BOB = secret("ada"), secret("ada-new"), secret("bob")
 SETPRIV = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--")
 WITHOUT_POWERS = SETPRIV if os.geteuid() == 0 and shutil.which("setpriv") else ()
 """Root reads everything everywhere; without capabilities it is a user like any other."""
@@ -153,7 +156,7 @@ async def test_s10_and_s11_an_agent_sees_nothing_of_the_bridges_secrets(tmp_path
         "SECRET_KEY": CANARY,
         "AWS_SECRET_ACCESS_KEY": CANARY,
         "CURSOR_BRIDGE_LIMITS__MAX_PROCESSES": "7",
-        "CURSOR_API_KEY": "the agents own key",
+        "CURSOR_API_KEY": OWN_KEY,
         "LD_PRELOAD": "",
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     }
@@ -168,7 +171,7 @@ async def test_s10_and_s11_an_agent_sees_nothing_of_the_bridges_secrets(tmp_path
         ours = {name for name in seen["env"] if name.startswith("CURSOR_BRIDGE_")}
         assert len(ours) == 1, "the run tag and nothing else"
         assert seen["env"]["OWN"] == "its own"
-        assert seen["env"]["CURSOR_API_KEY"] == "the agents own key"
+        assert seen["env"]["CURSOR_API_KEY"] == OWN_KEY
         told = str(seen)
         assert CANARY not in told and TOKEN not in told
         # The interpreter that looks opens the folder of descriptors itself.
@@ -230,10 +233,10 @@ async def test_each_owners_agents_run_with_that_owners_environment_and_are_share
 ) -> None:
     folder = tmp_path / "seen"
     key = tmp_path / "ada.key"
-    key.write_text("key-of-ada\n")
+    key.write_text(f"{ADA}\n")
     owners = {
         "ada": {"env": {"WHO": "ada"}, "env_files": {"CURSOR_API_KEY": str(key)}},
-        "bob": {"env": {"WHO": "bob", "CURSOR_API_KEY": "key-of-bob"}},
+        "bob": {"env": {"WHO": "bob", "CURSOR_API_KEY": BOB}},
     }
     agent = {"command": peeking(folder), "env": {"WHO": "nobody"}}
     async with serving(tmp_path, {"fake": agent}, default_agent="fake", owners=owners) as bridge:
@@ -243,8 +246,8 @@ async def test_each_owners_agents_run_with_that_owners_environment_and_are_share
         shown = [
             (each["env"]["WHO"], each["env"].get("CURSOR_API_KEY")) for each in seen_in(folder)
         ]
-        assert shown[:2] == [("ada", "key-of-ada"), ("bob", "key-of-bob")]
-        assert shown[2][0] == "nobody" and shown[2][1] not in ("key-of-ada", "key-of-bob")
+        assert shown[:2] == [("ada", ADA), ("bob", BOB)]
+        assert shown[2][0] == "nobody" and shown[2][1] not in (ADA, BOB)
         # A question without a session borrows only the asker's own process.
         before = len(seen_in(folder))
         for caller in (callers["ada"], callers["bob"]):
@@ -252,13 +255,13 @@ async def test_each_owners_agents_run_with_that_owners_environment_and_are_share
         assert len(seen_in(folder)) == before
         assert (await bridge.caller.get("/v1/agents/fake/sessions")).status_code == 200
         assert len(seen_in(folder)) == before + 1
-        key.write_text("new-key-of-ada\n")
+        key.write_text(f"{NEW_ADA}\n")
         await callers["ada"].session()
-        assert seen_in(folder)[-1]["env"]["CURSOR_API_KEY"] == "new-key-of-ada"
+        assert seen_in(folder)[-1]["env"]["CURSOR_API_KEY"] == NEW_ADA
         key.unlink()
         answer = await callers["ada"].post("/v1/sessions", {})
         assert code_of(answer) == "agent-unavailable"
-        assert "key-of-ada" not in answer.text and str(tmp_path) not in answer.text
+        assert ADA not in answer.text and str(tmp_path) not in answer.text
         await close(*callers.values())
 
 

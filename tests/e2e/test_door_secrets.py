@@ -9,17 +9,18 @@ import httpx
 import pytest
 from anyio import to_thread
 
+from tests.canaries import secret
 from tests.e2e.doors import bearer, case_file, close, code_of, token
 from tests.e2e.harness import Caller, Json, Subprocess, ended, scripted, serving
 
 pytestmark = pytest.mark.anyio
 
-FIXED = "canary/token/fixed-Qm3Zt8"
-AGENT_KEY = "canary/agent/env-9f8a7d"
-OWNER_KEY = "canary/owner/env-5c4b3a"
-FILE_KEY = "canary/owner/file-1e2d3c"
-BOX_KEY = "canary/box/cursor-key-7a6b5c"
-GUESS = "canary/token/guessed-0a1b2c"
+FIXED = secret("token/fixed")
+AGENT_KEY = secret("agent/env")
+OWNER_KEY = secret("owner/env")
+FILE_KEY = secret("owner/file")
+BOX_KEY = secret("box/cursor-key")
+GUESS = secret("token/guessed")
 PROMPT = "canary-of-a-prompt-Lx7"
 ANSWER = "canary-of-an-answer-Rw2"
 KEYS = (AGENT_KEY, OWNER_KEY, FILE_KEY, BOX_KEY)
@@ -123,8 +124,8 @@ async def test_s12_no_canary_is_found_where_it_does_not_belong(tmp_path: Path) -
         **{name: data.decode("utf-8", "replace") for name, data in state.items()},
     }
     for name, text in places.items():
-        for secret in (*KEYS, FIXED, GUESS, made):
-            assert secret not in text, (name, secret)
+        for key in (*KEYS, FIXED, GUESS, made):
+            assert key not in text, (name, key)
     for name in ("log", "stdout", "state/audit.jsonl"):
         above = [line for line in places[name].splitlines() if '"level": "debug"' not in line]
         assert PROMPT not in "\n".join(above) and ANSWER not in "\n".join(above), name
