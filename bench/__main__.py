@@ -13,7 +13,17 @@ from typing import Any
 
 import click
 
-from bench import commit, flat_out, hot_path, idle_subscribers, kills, latency, slow_readers, stored
+from bench import (
+    commit,
+    flat_out,
+    hot_path,
+    idle_subscribers,
+    kills,
+    large,
+    latency,
+    slow_readers,
+    stored,
+)
 from bench.figures import lines
 from bench.machine import description
 
@@ -99,6 +109,32 @@ def resume_command(entries: int, rounds: int, is_json: bool) -> None:
 def transcript_command(entries: int, turns: int, is_json: bool) -> None:
     """The transcript's first page of a session of many turns."""
     show(stored.transcript(entries, turns), is_json)
+
+
+@main.command("large-session")
+@click.option("--entries", default=1_000_000, show_default=True)
+@click.option("--turns", default=1000, show_default=True)
+@as_json
+def large_session_command(entries: int, turns: int, is_json: bool) -> None:
+    """Reads of a session of many entries, and starts that hold it."""
+    show(large.session(entries, turns), is_json)
+
+
+@main.command("recovery")
+@click.option("--updates", default=300_000, show_default=True)
+@click.option("--size", default=86, show_default=True, help="Bytes of text each.")
+@as_json
+def recovery_command(updates: int, size: int, is_json: bool) -> None:
+    """The start after a kill in a long turn."""
+    show(large.recovery(updates, size), is_json)
+
+
+@main.command("many-sessions")
+@click.option("--sessions", default=10_000, show_default=True)
+@as_json
+def many_sessions_command(sessions: int, is_json: bool) -> None:
+    """Starts, lists and searches beside many old sessions."""
+    show(large.sessions(sessions), is_json)
 
 
 @main.command("commit")

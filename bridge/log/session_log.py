@@ -13,7 +13,7 @@ import logging
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -29,6 +29,7 @@ from bridge.log.tail import Run
 logger = logging.getLogger(__name__)
 
 _EVICTED: Final = "evicted"
+_HEAD: Final = "head"
 _READ_BYTES: Final = 65536
 _PIECES_AT_ONCE: Final = 512
 """``writev`` takes 1,024 at most."""
@@ -70,6 +71,11 @@ class SessionLog:
             return self._segments[0].first_seq
         first = self.recent.first
         return self.last_seq + 1 if first is None else first.first_seq
+
+    @property
+    def fault(self) -> OSError | None:
+        """Why its folder could not be listed: what is there is not known."""
+        return self._fault
 
     @property
     def damage(self) -> list[str]:
@@ -181,11 +187,22 @@ class SessionLog:
             segment.hold()
         self._segments = []
 
-    def evict(self, *, before: float | None, max_bytes: int | None) -> bool:
+    def head(self) -> bytes:
+        """What was kept at the last eviction of what the entries that went had said, if any."""
+        try:
+            return (self._folder / _HEAD).read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def evict(
+        self, *, before: float | None, max_bytes: int | None, head: Callable[[], bytes]
+    ) -> bool:
         """Unlink old segments; see the store. Never raises for a disk."""
         wanted = evictable(self._segments, before=before, max_bytes=max_bytes)
         if self._fd is not None:
             wanted = min(wanted, len(self._segments) - 1)
+        if wanted > 0:
+            self._keep_head(head())
         try:
             for _ in range(wanted):
                 self._evict_first()
@@ -220,12 +237,24 @@ class SessionLog:
 
         On a full disk the next segment's name has to say it, if a little less exactly.
         """
-        path = self._folder / _EVICTED
         text = f"{self.evicted_seq} {self.evicted_id} {self.last_seq} {self.last_id}\n"
+        self._replace(_EVICTED, text.encode("ascii"))
+
+    def _keep_head(self, head: bytes) -> None:
+        """Only damaged tables ever want it, so a disk that is full does not keep entries here."""
+        try:
+            if head:
+                self._replace(_HEAD, head)
+        except OSError:
+            logger.exception("a head cannot be kept", extra={"session": self.session_id})
+
+    def _replace(self, name: str, data: bytes) -> None:
+        """A file beside the segments, whole or as it was."""
+        path = self._folder / name
         fresh = path.with_suffix(".new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            _write_all(self._files, fd, [text.encode("ascii")])
+            _write_all(self._files, fd, [data])
             self._files.sync(fd)
         finally:
             os.close(fd)
@@ -248,7 +277,7 @@ class SessionLog:
         except OSError as error:
             if error.errno in PASSING:
                 raise
-            self._fault = error
+            self._fault = error.with_traceback(None)
             self.last_seq = self.last_id = 1
             return []
 

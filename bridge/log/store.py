@@ -31,7 +31,7 @@ from bridge.log.entry import Draft, encode_frames, spelled
 from bridge.log.files import Files
 from bridge.log.record import Record, pack
 from bridge.log.reserve import Reserve
-from bridge.log.segments import find_segments, unreadable
+from bridge.log.segments import PASSING, Segment, find_segments, unreadable
 from bridge.log.session_log import SessionLog, evictable
 from bridge.log.tail import Tail
 
@@ -99,13 +99,30 @@ class Store:
         Raises ``internal-error`` where its folder cannot be read: it may only look empty.
         """
         log = self._logs.get(session_id)
-        if log is None:
+        if log is None or log.fault is not None:
             try:
                 log = SessionLog(session_id, self.root / session_id, self._files)
             except OSError as error:
                 raise unreadable(error) from error
             self._logs[session_id] = log
         return log
+
+    def first_seq(self, session_id: str, last_seq: int) -> int:
+        """The position of the first entry kept of a session whose last one is ``last_seq``.
+
+        Told by the names of its files: lists show many sessions, of which none is to be opened.
+        One whose folder cannot be read has none. Raises as :meth:`log` for want of descriptors.
+        """
+        log = self._logs.get(session_id)
+        if log is not None:
+            return log.first_seq
+        found: list[Segment] = []
+        try:
+            found = find_segments(self.root / session_id)
+        except OSError as error:
+            if error.errno in PASSING:
+                raise unreadable(error) from error
+        return found[0].first_seq if found else last_seq + 1
 
     def append(
         self,
@@ -149,18 +166,26 @@ class Store:
         with os.scandir(self.root) as found:
             return [each.name for each in found if each.is_dir(follow_symlinks=False)]
 
-    def evict(self, session_id: str, *, before: float | None, max_bytes: int | None) -> bool:
+    def evict(
+        self,
+        session_id: str,
+        *,
+        before: float | None,
+        max_bytes: int | None,
+        head: Callable[[], bytes] = bytes,
+    ) -> bool:
         """Unlink the oldest segments: last written before a time, or beyond a size in bytes.
 
         The segment that is being written stays. Returns whether anything went; a log in which
-        nothing is that old is not even opened.
+        nothing is that old is not even opened. ``head`` is asked before anything goes, and kept
+        beside the log: what the entries that go have said and no later one may say again.
         """
         try:
             if session_id not in self._logs:
                 found = find_segments(self.root / session_id)
                 if not evictable(found, before=before, max_bytes=max_bytes):
                     return False
-            return self.log(session_id).evict(before=before, max_bytes=max_bytes)
+            return self.log(session_id).evict(before=before, max_bytes=max_bytes, head=head)
         except (OSError, StorageError):
             logger.exception("a log cannot be listed", extra={"session": session_id})
             return False

@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from bridge.errors import BridgeError
-from bridge.runtime import lifecycle, pool
+from bridge.runtime import lifecycle, pool, recovery
 from bridge.runtime.linux import AdoptedReaper
 from bridge.runtime.processes import Processes
 from bridge.runtime.registry import Registry
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 ROUND_S: Final = 1.0
 RETENTION_EVERY_S: Final = 60.0
 REAP_EVERY_S: Final = 30.0
+RECOVER_EVERY_S: Final = 60.0
 UNLOAD_AFTER_S: Final = 60.0
 
 Round = Callable[[], Awaitable[None]]
@@ -47,6 +48,7 @@ class Keeper:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_repeat, self.retention.keep, RETENTION_EVERY_S)
             tasks.start_soon(_repeat, self.reap, REAP_EVERY_S)
+            tasks.start_soon(_repeat, self.recover, RECOVER_EVERY_S)
             tasks.start_soon(_repeat, self.go_round, ROUND_S)
 
     async def go_round(self) -> None:
@@ -64,6 +66,10 @@ class Keeper:
     async def reap(self) -> None:
         """Collect orphans of agents that became our children and have ended."""
         await to_thread.run_sync(self._reaper.reap, self._processes.pids)
+
+    async def recover(self) -> None:
+        """Try again what the start could not bring to rest."""
+        recovery.retry(self._services, self._registry)
 
     def _regain_room(self) -> None:
         """After a full disk: go on by ourselves once there is room."""

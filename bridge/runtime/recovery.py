@@ -1,13 +1,13 @@
 """What a start does before anything else: end what was left running, take up what was stored.
 
 Processes of a killed bridge are ended first. Then every session whose log may be ahead of its row
-is folded again; what was running or queued has failed (``bridge-restarted``), its requests are
-withdrawn, its tools closed, and the session is hibernated. Sessions whose row is known to be whole
-are not touched, so that a start with thousands of old ones is quick.
+is folded again and brought to rest. Sessions whose row is known to be whole are not touched, so
+that a start with thousands of old ones is quick.
 
 Rows know which logs may be ahead, and that outlives a killed bridge. It does not outlive a power
 cut, nor damaged tables: then all logs are looked at. One session that cannot be recovered is said
-and passed over; it never keeps the others from starting.
+and passed over; it never keeps the others from starting, its row goes on to say that it is not at
+rest, and it is tried again: by whoever wants it, and once a minute.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from bridge.errors import StorageError
-from bridge.log.rows import SessionRow
-from bridge.runtime import linux, refold, rows, turn_flow
+from bridge.errors import BridgeError, StorageError
+from bridge.runtime import linux, refold, rest, rows
 from bridge.runtime.registry import PURGED, Registry
 from bridge.runtime.services import Services
-from bridge.runtime.session import LiveSession
 from bridge.runtime.sweep import ProcessRow, sweep
 
 logger = logging.getLogger(__name__)
 
 RUNNING: Final = "running"
 """The file that says in which boot of the machine a bridge runs, or was when it was killed."""
+_UNKNOWN_IDS: Final = 2**32
+"""More than one session can have given out beyond what the others know."""
 
 
 async def sweep_processes(services: Services) -> None:
@@ -54,17 +54,57 @@ def recover(services: Services, registry: Registry) -> None:
     marker = services.settings.state_dir / RUNNING
     is_doubtful = tables.damaged is not None or _was_cut_off(marker)
     to_do = _behind(services) if is_doubtful else tables.open_sessions()
-    last_id = tables.max_last_id()
-    for session_id in to_do:
-        with contextlib.suppress(StorageError):
-            last_id = max(last_id, store.log(session_id).last_id)
-    store.start_ids(last_id)
+    ids = [_last_id(services, session_id) for session_id in to_do]
+    last_id = max([tables.max_last_id(), *(number for number in ids if number is not None)])
+    # What an unreadable log has given out is not known, and must not be given out again.
+    store.start_ids(last_id + (_UNKNOWN_IDS if None in ids else 0))
     for session_id in to_do:
         try:
-            _recover(services, registry, session_id)
+            take_up(services, registry, session_id)
         except Exception:
             logger.exception("a session cannot be recovered", extra={"session": session_id})
+            # On a full disk it is found by its files.
+            with contextlib.suppress(*rows.UNWRITABLE):
+                tables.mark_open(session_id)
     _mark(marker)
+
+
+def take_up(services: Services, registry: Registry, session_id: str) -> None:
+    """Bring a session to rest by its row, or where there is none by its log alone.
+
+    Raises ``StorageError`` where its log cannot be read now.
+    """
+    row = services.tables.session(session_id)
+    if row is None:
+        session = refold.rebuild(services, session_id)
+        if session is None:
+            logger.error(
+                "a log does not say whose session it is: nobody can see it, and its files go "
+                "when they are older than storage.retention_days",
+                extra={"session": session_id},
+            )
+            return
+        rest.bring_to_rest(session)
+    else:
+        taken_up = rest.take_up(services, row)
+        if taken_up is None:
+            return
+        session = taken_up
+    registry.add(session)
+    registry.unload(session)
+
+
+def retry(services: Services, registry: Registry) -> None:
+    """Another try for sessions that could not be brought to rest at the start."""
+    for session_id in services.tables.open_sessions():
+        if session_id in registry.live:
+            continue
+        try:
+            registry.unload(registry.load(session_id))
+        except BridgeError as error:
+            logger.error(
+                "a session is still not recovered: %s", error, extra={"session": session_id}
+            )
 
 
 def ended_well(services: Services) -> None:
@@ -88,6 +128,15 @@ def _mark(marker: Path) -> None:
         logger.error("a power cut would not be noticed: %s", error)
 
 
+def _last_id(services: Services, session_id: str) -> int | None:
+    """The last id in a log; ``None`` where it cannot be read."""
+    try:
+        log = services.store.log(session_id)
+    except StorageError:
+        return None
+    return None if log.fault is not None else log.last_id
+
+
 def _behind(services: Services) -> list[str]:
     """Every session whose log is ahead of its row, behind it, or has none."""
     found = set(services.tables.open_sessions())
@@ -97,58 +146,8 @@ def _behind(services: Services) -> list[str]:
             last_seq = services.store.log(session_id).last_seq
         except StorageError:
             logger.exception("a log cannot be opened", extra={"session": session_id})
+            found.add(session_id)
             continue
         if row is None or (row.status != PURGED and row.projected_seq != last_seq):
             found.add(session_id)
     return sorted(found)
-
-
-def _recover(services: Services, registry: Registry, session_id: str) -> None:
-    row = services.tables.session(session_id)
-    log = services.store.log(session_id)
-    if row is None:
-        session = refold.rebuild(services, session_id)
-        if session is None:
-            logger.error("a log does not say whose it is", extra={"session": session_id})
-            return
-    elif log.last_seq == 0 and row.projected_seq == 0:
-        services.tables.forget_session(session_id)
-        services.store.purge(session_id)
-        return
-    else:
-        session = refold.revive(services, row)
-    _bring_to_rest(registry, session, row)
-
-
-def _bring_to_rest(registry: Registry, session: LiveSession, row: SessionRow | None) -> None:
-    registry.add(session)
-    session.private["isOpen"] = True
-    if row is not None and row.projected_seq > session.log.last_seq:
-        # A power cut took the end of the log: say again what it had said.
-        session.emit("bridge/session", {"changed": dict(session.projection.view)})
-    _withdraw_pending(session)
-    turn_flow.fail_all(
-        session, "bridge-restarted", "The bridge was restarted before the turn ended."
-    )
-    session.refresh()
-    session.commit()
-    registry.unload(session)
-
-
-def _withdraw_pending(session: LiveSession) -> None:
-    """What waited for a person cannot be answered any more: the process is gone."""
-    for shown in list(session.projection.requests.values()):
-        resolution = {
-            "by": "agent-exit",
-            "token": None,
-            "outcome": {"outcome": "cancelled"},
-            "at": session.now,
-        }
-        resolved = shown | {"status": "withdrawn", "resolution": resolution}
-        session.emit(
-            "bridge/request_resolved",
-            {"request": resolved},
-            turn_id=shown["turnId"],
-            request_id=shown["requestId"],
-        )
-    session.refresh()

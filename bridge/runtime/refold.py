@@ -3,7 +3,8 @@
 The log is the truth. Whatever it has beyond the row is folded by the very projection that live
 sessions use, so there is one way to arrive at a state. The view goes on from the row; the
 transcript and the texts of an open turn go on from the last finished page; without a row all of
-it comes from the first entry on, which carries the whole Session.
+it comes from the first entry on, which carries the whole Session, or from the head that is kept
+beside a log whose first entries are gone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from bridge.clock import rfc3339
 from bridge.log.entry import Entry, decode_frames
 from bridge.log.record import Record
 from bridge.log.rows import SessionRow
+from bridge.log.segments import unreadable
+from bridge.log.session_log import SessionLog
 from bridge.protocol import rules
 from bridge.protocol.acp import loads
 from bridge.protocol.projection import Applied, Projection
@@ -30,8 +33,11 @@ _NEEDED: Final = ("sessionId", "owner", "agent", "cwd", "createdAt", "status")
 
 
 def revive(services: Services, row: SessionRow) -> LiveSession:
-    """The session of a row, with whatever its log has beyond it."""
-    log = services.store.log(row.session_id)
+    """The session of a row, with whatever its log has beyond it.
+
+    Raises ``internal-error`` where the log cannot be read now: it may only look empty.
+    """
+    log = _readable(services, row.session_id)
     if not row.is_open and log.last_seq <= row.projected_seq:
         # At rest: nothing is open that the view does not show.
         view = rows.view_of(row)
@@ -44,12 +50,25 @@ def revive(services: Services, row: SessionRow) -> LiveSession:
 
 
 def rebuild(services: Services, session_id: str) -> LiveSession | None:
-    """A session of which only the log is left; ``None`` where that does not say whose it is."""
-    fold = _Fold(services, session_id, {}, {}, 0)
+    """A session of which only the log is left; ``None`` where that does not say whose it is.
+
+    Raises ``internal-error`` where the log cannot be read now.
+    """
+    log = _readable(services, session_id)
+    fold = _Fold(services, session_id, *rows.head_from(log.head()), has_keys=False)
     fold.run(0)
     if any(name not in fold.projection.view for name in _NEEDED):
         return None
     return fold.session()
+
+
+def _readable(services: Services, session_id: str) -> SessionLog:
+    log = services.store.log(session_id)
+    if log.fault is not None:
+        raise unreadable(log.fault)
+    # Rows may have known of fewer: whatever is appended from now on comes after all it has.
+    services.store.start_ids(log.last_id)
+    return log
 
 
 class _Fold:
@@ -62,12 +81,16 @@ class _Fold:
         view: dict[str, Any],
         private: dict[str, Any],
         known_seq: int,
+        *,
+        has_keys: bool = True,
     ) -> None:
+        """``known_seq``: what view and private know already; the tables its keys, if any."""
         self.projection = Projection.resume(view)
         self._services = services
         self._session_id = session_id
         self._private = private
         self._known_seq = known_seq
+        self._known_keys = known_seq if has_keys else 0
         self._keys: list[dict[str, Any]] = []
 
     def run(self, after: int) -> None:
@@ -96,9 +119,10 @@ class _Fold:
                 self.projection.queue.append(turn)
 
     def _take(self, record: Record, after: int) -> None:
-        if record.meta and record.last_seq > self._known_seq:
-            told = loads(record.meta)
+        told = loads(record.meta) if record.meta else {}
+        if record.last_seq > self._known_seq:
             self._private.update(told.get("private", {}))
+        if record.last_seq > self._known_keys:
             self._keys += [{"at": record.time, **key} for key in rows.keys_of(told)]
         for entry in decode_frames(record.body):
             if entry.seq > after:

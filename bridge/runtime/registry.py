@@ -13,7 +13,7 @@ from bridge.errors import CallerError, StorageError
 from bridge.ids import is_id
 from bridge.log.rows import SessionRow
 from bridge.principal import Principal, Scope
-from bridge.runtime import refold, rows
+from bridge.runtime import refold, rest, rows
 from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 
@@ -65,13 +65,18 @@ class Registry:
         return session
 
     def load(self, session_id: str) -> LiveSession:
-        """The session in memory, made from its row where it is not."""
+        """The session in memory, made from its row where it is not.
+
+        One that the start could not bring to rest is brought to rest now.
+        """
         if session := self.live.get(session_id):
             return session
         row = self._services.tables.session(session_id)
         if row is None or row.status == PURGED:
             raise not_found()
-        session = refold.revive(self._services, row)
+        session = (rest.take_up if row.is_open else refold.revive)(self._services, row)
+        if session is None:
+            raise not_found()
         self.live[session_id] = session
         return session
 
@@ -133,7 +138,7 @@ class Registry:
 
     def _of_row(self, row: SessionRow) -> dict[str, Any]:
         return rows.view_of(row) | {
-            "firstSeq": self._services.store.log(row.session_id).first_seq,
+            "firstSeq": self._services.store.first_seq(row.session_id, row.last_seq),
             "lastSeq": row.last_seq,
             "lastId": row.last_id,
         }

@@ -12,13 +12,15 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio.lowlevel
 from anyio import to_thread
 
-from bridge.runtime import rows
+from bridge.errors import BridgeError
+from bridge.runtime import recovery, rows
 from bridge.runtime.keys import KEEP_S
 from bridge.runtime.registry import PURGED, Registry
 from bridge.runtime.services import Services
@@ -54,7 +56,7 @@ class Retention:
     def __init__(self, services: Services, registry: Registry) -> None:
         self._services = services
         self._registry = registry
-        self._has_looked_for_purged = False
+        self._has_looked_for_strays = False
 
     async def keep(self) -> None:
         """One round. What the disk refuses is logged and tried again the next time."""
@@ -70,11 +72,21 @@ class Retention:
             active=frozenset(self._registry.live),
         )
         for session_id in due.sessions:
-            services.store.evict(session_id, before=due.before, max_bytes=storage.max_session_bytes)
+            services.store.evict(
+                session_id,
+                before=due.before,
+                max_bytes=storage.max_session_bytes,
+                head=partial(self._head, session_id),
+            )
             await anyio.lowlevel.checkpoint()
         await self._forget(before)
-        if not self._has_looked_for_purged:
-            await self._remove_purged({file.session_id for file in files})
+        if not self._has_looked_for_strays:
+            await self._look_for_strays()
+
+    def _head(self, session_id: str) -> bytes:
+        """What only the first entries say of a session, should the tables be lost after them."""
+        row = self._services.tables.session(session_id)
+        return b"" if row is None or row.status == PURGED else rows.head_of(row)
 
     async def _forget(self, before: float) -> None:
         tables = self._services.tables
@@ -86,14 +98,26 @@ class Retention:
         except rows.UNWRITABLE as error:
             logger.error("old rows stay for now: %s", error)
 
-    async def _remove_purged(self, with_files: Iterable[str]) -> None:
-        """What is left where the bridge was killed between a tombstone and the removal."""
-        for session_id in with_files:
+    async def _look_for_strays(self) -> None:
+        """What a killed bridge left that no row leads to, once after each start.
+
+        A purge that was cut short is finished; a log without a row is taken up by what it says.
+        """
+        services = self._services
+        for session_id in await to_thread.run_sync(services.store.sessions):
             await anyio.lowlevel.checkpoint()
-            row = self._services.tables.session(session_id)
+            row = services.tables.session(session_id)
             if row is not None and row.status == PURGED:
-                self._services.store.purge(session_id)
-        self._has_looked_for_purged = True
+                services.store.purge(session_id)
+            elif row is None and session_id not in self._registry.live:
+                self._take_up(session_id)
+        self._has_looked_for_strays = True
+
+    def _take_up(self, session_id: str) -> None:
+        try:
+            recovery.take_up(self._services, self._registry, session_id)
+        except BridgeError:
+            logger.exception("a log cannot be taken up", extra={"session": session_id})
 
     def _forget_session(self, session_id: str) -> None:
         session = self._registry.live.get(session_id)

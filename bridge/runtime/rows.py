@@ -152,6 +152,22 @@ def private_of(row: SessionRow) -> dict[str, Any]:
     return private
 
 
+def head_of(row: SessionRow) -> bytes:
+    """What a row says of its session, to be kept beside a log that loses its first entries."""
+    return dumps(
+        {"view": view_of(row), "private": private_of(row), "projectedSeq": row.projected_seq}
+    )
+
+
+def head_from(data: bytes) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """The view, what callers never see, and the last entry both know of; empty without a head."""
+    try:
+        told = loads(data)
+        return dict(told["view"]), dict(told["private"]), int(told["projectedSeq"])
+    except (ValueError, TypeError, KeyError):
+        return {}, {}, 0
+
+
 def _turns_of(projection: Projection) -> list[Turn]:
     """The ended ones for good, the open ones as they are.
 
