@@ -60,18 +60,19 @@ class Context:
             finally:
                 self._waits.discard(scope)
 
-    def check_allowance(self, principal: Principal) -> None:
-        """Raises ``rate-limited`` where the token holds as much open as it may."""
-        if self.streams.get(_key(principal), 0) >= self.settings.limits.streams_per_token:
-            raise CapacityError(
-                "rate-limited", "This token has too many open streams.", retry_after_s=5
-            )
-
     @contextmanager
     def counted(self, principal: Principal) -> Iterator[None]:
-        """A stream, or a wait that is as good as one, counts against its token meanwhile."""
+        """A stream, or a wait that is as good as one, counts against its token meanwhile.
+
+        Raises ``rate-limited`` where the token holds as many open as it may.
+        """
         key = _key(principal)
-        self.streams[key] = self.streams.get(key, 0) + 1
+        held = self.streams.get(key, 0)
+        if held >= self.settings.limits.streams_per_token:
+            raise CapacityError(
+                "rate-limited", "This token has too many open streams and waits.", retry_after_s=5
+            )
+        self.streams[key] = held + 1
         try:
             yield
         finally:

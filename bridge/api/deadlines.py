@@ -17,14 +17,18 @@ import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.http11 import Request
 
-from bridge.api.exchange import API_POLICY, SECURITY_HEADERS
+from bridge.api.exchange import API_POLICY, ENDING, SECURITY_HEADERS
 from bridge.api.problems import problem
 from bridge.api.wire import StrictConnection
 from bridge.config import Settings
 from bridge.errors import BridgeError, CapacityError
 
+_END_S = 0.5
+"""How long the caller of a connection that is to end may still read what was sent to it."""
 _LINGER_S = 2.0
 """How long a refused caller may go on sending, so that it gets to read the refusal."""
 
@@ -62,6 +66,21 @@ class _GentleTransport:
     def close(self) -> None:
         """Close, after the caller had a moment to read the response."""
         self._protocol.close_gently()
+
+
+class BridgeSocket(WebSocketsSansIOProtocol):
+    """A WebSocket's connection, once its opening handshake has been read."""
+
+    def handle_connect(self, event: Request) -> None:
+        """Begin the application's task, which has not run yet when this returns."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            ending: dict[object, object] = {"soon": self.end_soon, "now": self.transport.abort}
+            self.scope["extensions"][ENDING] = ending
+
+    def end_soon(self) -> None:
+        """Wait no longer than this for a caller that does not read or does not close."""
+        self.loop.call_later(_END_S, self.transport.abort)
 
 
 class BridgeProtocol(H11Protocol):
@@ -109,6 +128,8 @@ class BridgeProtocol(H11Protocol):
         super().handle_events()
         if self.cycle is not None and self.cycle.transport is self.transport:
             self.cycle.transport = _GentleTransport(self)  # type: ignore[assignment]
+            # The request's task has not begun yet.
+            self.scope["extensions"] = {ENDING: {"soon": self.end_soon, "now": self.drop}}
 
     def on_response_complete(self) -> None:
         """The next request may come, or the rest of the body nobody wanted."""
@@ -144,6 +165,11 @@ class BridgeProtocol(H11Protocol):
             self.transport.close()
             return
         self._linger()
+
+    def end_soon(self) -> None:
+        """End with the response under way, and soon even where its caller does not read it."""
+        self.cycle.keep_alive = False
+        self.loop.call_later(_END_S, self.transport.abort)
 
     def drop(self) -> None:
         """Close at once and without a word: the caller had its time."""

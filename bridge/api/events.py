@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Any, Final
 
 import anyio.lowlevel
@@ -75,8 +75,11 @@ async def of_all(request: Request) -> Response:
     return _stream(request, source)
 
 
-def turn_stream(request: Request, shown: dict[str, Any]) -> Response:
-    """POST …/prompt as a stream: the turn's events and the session's, to the turn's end."""
+def turn_stream(request: Request, shown: dict[str, Any], held: ExitStack) -> Response:
+    """POST …/prompt as a stream: the turn's events and the session's, to the turn's end.
+
+    ``held`` is what counts it against its token, and is closed with it.
+    """
     context = context_of(request)
     principal = reading.principal_of(request)
     log = context.running.services.store.log(shown["sessionId"])
@@ -86,7 +89,7 @@ def turn_stream(request: Request, shown: dict[str, Any]) -> Response:
     )
     headers = {"Location": f"/v1/sessions/{shown['sessionId']}/turns/{turn_id}"}
     source = _session_source(context, principal, log, cursor)
-    return _stream(request, source, headers)
+    return EventStream(follow(source, context.streams_end), headers=headers, held=held)
 
 
 def _session_source(
@@ -101,23 +104,14 @@ def _session_source(
     )
 
 
-def _stream(
-    request: Request,
-    source: Source,
-    headers: dict[str, str] | None = None,
-) -> Response:
+def _stream(request: Request, source: Source) -> Response:
     """A stream counted against its token's allowance while it lasts; HEAD gets none of it."""
-    context, principal = context_of(request), reading.principal_of(request)
-    context.check_allowance(principal)
-    if request.method == "HEAD":
-        return Response(headers={**(headers or {}), **STREAM_HEADERS}, media_type=STREAM)
-
-    async def counted() -> AsyncIterator[bytes]:
-        with context.counted(principal):
-            async for piece in follow(source, context.streams_end):
-                yield piece
-
-    return EventStream(counted(), headers=headers)
+    context = context_of(request)
+    with ExitStack() as held:
+        held.enter_context(context.counted(reading.principal_of(request)))
+        if request.method == "HEAD":
+            return Response(headers=STREAM_HEADERS, media_type=STREAM)
+        return EventStream(follow(source, context.streams_end), held=held.pop_all())
 
 
 async def _page(request: Request, cursor: Any, log: Any) -> Response:
@@ -129,18 +123,17 @@ async def _page(request: Request, cursor: Any, log: Any) -> Response:
     principal = reading.principal_of(request)
     page = cursor.page(limit)
     if wait_s and not page.events:
-        context.check_allowance(principal)
-    with context.counted(principal), context.waiting(principal, wait_s):
-        while wait_s and not page.events:
-            signal = log.changed
-            page = cursor.page(limit)
-            if page.events or getattr(log, "is_closed", False):
-                break
-            if page.more:
-                await anyio.lowlevel.checkpoint()
-            else:
-                await signal.wait()
-    context.check_live(principal)
+        with context.counted(principal), context.waiting(principal, wait_s):
+            while not page.events:
+                signal = log.changed
+                page = cursor.page(limit)
+                if page.events or getattr(log, "is_closed", False):
+                    break
+                if page.more:
+                    await anyio.lowlevel.checkpoint()
+                else:
+                    await signal.wait()
+        context.check_live(principal)
     body = b'{"events":[%s],"nextAfter":%d,"more":%s}' % (
         b",".join(page.events),
         page.next_after,

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal
 
+import anyio
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -38,6 +40,9 @@ SECURITY_HEADERS: Fields = (
 )
 """On every response, but for the content security policy, which pages have of their own."""
 _OURS = frozenset({name for name, _ in SECURITY_HEADERS} | {b"x-request-id"})
+ENDING = "cursor_bridge.ending"
+"""The server's extension by which a connection ends, whether its caller reads or not: ``soon``
+leaves it a moment to read what was sent to it, ``now`` does not."""
 _STARTS = frozenset(
     {
         "http.response.start",
@@ -62,6 +67,8 @@ class Exchange:
         state = {**scope.get("state", {}), "request_id": self.request_id}
         self.state: dict[str, Any] = state
         self.scope: Scope = {**scope, "state": state}
+        self.while_live: Callable[[], AbstractContextManager[anyio.CancelScope]] | None = None
+        """Set with the principal: what is awaited inside ends with its token."""
         self.cors: Fields = ()
         """Set once the origin is known to be a configured one."""
         self.status: int | None = None
@@ -121,7 +128,25 @@ class Exchange:
             message = {**message, "headers": self._decorated(message)}
         elif kind.endswith("response.body") and not message.get("more_body", False):
             self.is_complete = True
-        await self._send(message)
+        await self._pass_on(message)
+
+    def end(self, when: Literal["soon", "now"]) -> None:
+        """End the connection, where the server can (see :data:`ENDING`)."""
+        ending = self.scope.get("extensions", {}).get(ENDING)
+        if ending is not None:
+            ending[when]()
+
+    async def _pass_on(self, message: Message) -> None:
+        """A caller that does not read holds its response open no longer than its token lives."""
+        if self.while_live is None:
+            await self._send(message)
+            return
+        with self.while_live() as scope:
+            if self.is_complete and scope.cancel_called:
+                self.end("soon")
+            await self._send(message)
+        if scope.cancelled_caught:
+            self.end("now")
 
     async def refuse(self, error: BridgeError) -> None:
         """Answer with the problem document of ``error``."""

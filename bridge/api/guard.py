@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -115,9 +116,13 @@ class Guard:
         _check_content(exchange, self._body_bytes)
         if not is_plain:
             raise CallerError("not-found", "There is nothing at this path.")
-        if exchange.is_socket and exchange.principal is not None:
-            await self._serve_socket(exchange, exchange.principal)
+        principal = exchange.principal
+        if principal is None:
+            await self._app(exchange.scope, exchange.receive, exchange.send)
+        elif exchange.is_socket:
+            await self._serve_socket(exchange, principal)
         else:
+            exchange.while_live = partial(self._tokens.while_live, principal)
             await self._app(exchange.scope, exchange.receive, exchange.send)
 
     async def _serve_socket(self, exchange: Exchange, principal: Principal) -> None:
@@ -125,6 +130,7 @@ class Guard:
         with self._tokens.while_live(principal) as scope:
             await self._app(exchange.scope, exchange.receive, exchange.send)
         if scope.cancelled_caught:
+            exchange.end("soon")
             await exchange.send({"type": "websocket.close", "code": 1008, "reason": "token"})
 
     def _check_host(self, exchange: Exchange) -> None:

@@ -19,7 +19,7 @@ import anyio
 import uvicorn
 from starlette.types import ASGIApp
 
-from bridge.api.deadlines import BridgeConfig, BridgeProtocol, BridgeState
+from bridge.api.deadlines import BridgeConfig, BridgeProtocol, BridgeSocket, BridgeState
 from bridge.config import Settings
 
 KEEP_ALIVE_S = 15
@@ -140,7 +140,7 @@ def make_config(app: ASGIApp, settings: Settings, *, fd: int | None = None) -> B
         host=settings.server.host,
         port=settings.server.port,
         http=BridgeProtocol,
-        ws="websockets-sansio",
+        ws=BridgeSocket,
         ws_max_size=settings.limits.body_bytes,
         ws_per_message_deflate=False,
         loop="auto",

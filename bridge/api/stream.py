@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import anyio
 import anyio.lowlevel
 from sse_starlette.sse import EventSourceResponse
-from starlette.background import BackgroundTask
+from starlette.types import Receive, Scope, Send
 
 logging.getLogger("sse_starlette").setLevel(logging.WARNING)
 
@@ -109,16 +109,22 @@ class EventStream(EventSourceResponse):
         content: AsyncIterator[bytes],
         *,
         headers: dict[str, str] | None = None,
-        background: BackgroundTask | None = None,
+        held: AbstractContextManager[Any],
     ) -> None:
+        """``held`` has been entered already, and is left when the stream has ended."""
+        self._held = held
         super().__init__(
             content,
             headers=STREAM_HEADERS | (headers or {}),
-            background=background,
             ping=0,
             sep="\n",
             send_timeout=SEND_TIMEOUT_S,
         )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream."""
+        with self._held:
+            await super().__call__(scope, receive, send)
 
     @staticmethod
     async def _listen_for_exit_signal() -> None:

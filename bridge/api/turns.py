@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from starlette.requests import Request
@@ -22,24 +23,25 @@ async def prompt(request: Request) -> Response:
     body = reading.checked(schemas.PromptBody, value)
     principal = reading.principal_of(request)
     is_stream = prefers_stream(request)
-    if is_stream:
-        context.check_allowance(reading.principal_of(request))
-    outcome = await context.running.submit(
-        Prompt(
-            principal=principal,
-            session_id=request.path_params["sessionId"],
-            prompt=body.blocks(),
-            on_busy=body.on_busy,
-            on_lost=body.on_lost,
-            resend_cancelled=body.resend_cancelled,
-            meta=body.meta,
-            idempotency=reading.key_of(request, raw),
-        )
+    command = Prompt(
+        principal=principal,
+        session_id=request.path_params["sessionId"],
+        prompt=body.blocks(),
+        on_busy=body.on_busy,
+        on_lost=body.on_lost,
+        resend_cancelled=body.resend_cancelled,
+        meta=body.meta,
+        idempotency=reading.key_of(request, raw),
     )
-    assert outcome.value is not None
-    if is_stream:
-        return events.turn_stream(request, outcome.value)
-    return await _turn_response(request, outcome)
+    with ExitStack() as held:
+        # Before the turn is made: what cannot be held open is refused, not begun.
+        if is_stream or reading.wait_of(request) is not None:
+            held.enter_context(context.counted(principal))
+        outcome = await context.running.submit(command)
+        assert outcome.value is not None
+        if is_stream:
+            return events.turn_stream(request, outcome.value, held.pop_all())
+        return await _turn_response(request, outcome)
 
 
 async def page(request: Request) -> Response:
@@ -62,8 +64,8 @@ async def read(request: Request) -> Response:
     wait_s = reading.wait_of(request)
     if wait_s is None:
         return JsonResponse(shown)
-    context.check_allowance(principal)
-    shown = await _settled(context, principal, shown, wait_s)
+    with context.counted(principal):
+        shown = await _settled(context, principal, shown, wait_s)
     return JsonResponse(shown, headers={"Preference-Applied": f"wait={wait_s:.0f}"})
 
 
@@ -117,7 +119,7 @@ async def _settled(
     """The turn once it has ended or waits for a person, or as it is when the time is up."""
     queries = context.running.queries
     session_id, turn_id = shown["sessionId"], shown["turnId"]
-    with context.counted(principal), context.waiting(principal, wait_s):
+    with context.waiting(principal, wait_s):
         while shown["status"] in ("queued", "running"):
             session = queries.live(session_id)
             if session is None:

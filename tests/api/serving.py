@@ -38,7 +38,7 @@ class Probe:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await lifespan(receive, send)
             return
         self.scopes.append(scope)
         if scope["type"] == "websocket":
@@ -69,7 +69,8 @@ class Probe:
                 return bytes(body)
 
 
-async def _lifespan(receive: Receive, send: Send) -> None:
+async def lifespan(receive: Receive, send: Send) -> None:
+    """An application's part in starting and stopping."""
     await receive()
     await send({"type": "lifespan.startup.complete"})
     await receive()

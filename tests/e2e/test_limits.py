@@ -240,15 +240,44 @@ async def test_sessions_of_one_owner_are_bounded(tmp_path: Path) -> None:
             assert (await bridge.caller.post("/v1/sessions", {})).status_code == expected
 
 
-async def test_streams_of_one_token_are_bounded(tmp_path: Path) -> None:
+async def test_streams_and_waits_of_one_token_are_bounded(tmp_path: Path) -> None:
     async with _bridge(tmp_path, {"streams_per_token": 1}) as bridge:
         session_id = (await bridge.caller.session())["sessionId"]
-        path = f"/v1/sessions/{session_id}/events"
-        async with bridge.caller.stream(path) as events:
+        other_id = (await bridge.caller.session())["sessionId"]
+        path, other = f"/v1/sessions/{session_id}", f"/v1/sessions/{other_id}"
+        turn = await bridge.caller.prompt(session_id, "hang")
+        stream, wait = {"Accept": "text/event-stream"}, {"Prefer": "wait=50"}
+        prompt = {"prompt": "hello"}
+
+        async def all_else_is_refused() -> None:
+            last_seq = (await bridge.caller.get(path)).json()["lastSeq"]
+            for answer in (
+                await bridge.caller.get(f"{path}/events", headers=stream),
+                await bridge.caller.get("/v1/events", headers=stream),
+                await bridge.caller.get(f"{path}/events?after={last_seq}&wait=50"),
+                await bridge.caller.get(f"{path}/turns/{turn['turnId']}", headers=wait),
+                await bridge.caller.post(f"{other}/prompt", prompt, headers=stream),
+                await bridge.caller.post(f"{other}/prompt", prompt, headers=wait),
+            ):
+                assert (answer.status_code, answer.json()["code"]) == (429, "rate-limited")
+            assert (await bridge.caller.get(f"{other}/turns")).json()["turns"] == []
+            # What is answered at once is no such thing.
+            assert (await bridge.caller.get(f"{path}/events?after=0&wait=50")).status_code == 200
+
+        async with bridge.caller.stream(f"{path}/events") as events:
             await anext(events)
-            headers = {"Accept": "text/event-stream"}
-            refused = await bridge.caller.get(path, headers=headers)
-            assert refused.status_code == 429 and refused.json()["code"] == "rate-limited"
+            await all_else_is_refused()
+        await eventually(lambda: not bridge.application.context.streams)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bridge.caller.settled, session_id, turn["turnId"])
+            await eventually(lambda: bool(bridge.application.context.streams))
+            await all_else_is_refused()
+            await bridge.caller.post(f"{path}/cancel", {})
+        assert not bridge.application.context.streams
+        for form in (wait, stream):
+            answer = await bridge.caller.post(f"{other}/prompt", prompt, headers=form)
+            assert answer.status_code == 200
+        await eventually(lambda: not bridge.application.context.streams)
 
 
 async def test_a_flood_of_garbage_is_kept_as_so_many_warnings(tmp_path: Path) -> None:
