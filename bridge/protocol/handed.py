@@ -5,13 +5,15 @@ requires of them must be there and of its type, since agents answer a misshapen 
 error for the whole of it, or not at all. Shapes: ACP, content and session setup
 (https://agentclientprotocol.com/protocol/schema).
 
-Knows nothing of sessions, capabilities or HTTP.
+Knows nothing of sessions, processes or HTTP.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
+
+from bridge.errors import CallerError
 
 _BLOCKS: Final[dict[str, tuple[str, ...]]] = {
     "text": ("text",),
@@ -22,7 +24,36 @@ _BLOCKS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The texts that a block of each type must have."""
 
-BLOCK_TYPES: Final = tuple(_BLOCKS)
+_CAPABILITIES: Final = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
+"""What an agent must have said of its ``promptCapabilities`` to be sent such a block."""
+
+
+def check_blocks(
+    blocks: Iterable[Mapping[str, Any]], capabilities: Mapping[str, Any] | None
+) -> None:
+    """Whether a prompt can be sent to an agent with these ``agentCapabilities``.
+
+    ``None``: nobody knows them before its first process has said them, so that only shapes are
+    judged. Raises ``content-not-supported`` and ``invalid-request``.
+    """
+    told = (capabilities or {}).get("promptCapabilities")
+    allowed = told if isinstance(told, Mapping) else {}
+    for block in blocks:
+        kind = str(block.get("type"))
+        needed = _CAPABILITIES.get(kind) if capabilities is not None else None
+        is_lacking = needed is not None and allowed.get(needed) is not True
+        if is_lacking or kind not in _BLOCKS:
+            raise CallerError(
+                "content-not-supported",
+                f"This agent takes no {kind} content.",
+                available=["text", "resource_link", *_supported(allowed)],
+            )
+        if problem := block_misfit(block):
+            raise CallerError("invalid-request", problem)
+
+
+def _supported(allowed: Mapping[str, Any]) -> list[str]:
+    return [kind for kind, name in _CAPABILITIES.items() if allowed.get(name) is True]
 
 
 def block_misfit(block: Mapping[str, Any]) -> str | None:

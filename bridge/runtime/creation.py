@@ -302,7 +302,8 @@ class Creation:
         except BridgeError as error:
             link, session.link = session.link, None
             if not session.is_closed:
-                session.problem = self._services.describe(error)
+                given_up = isinstance(error, lifecycle.StartGivenUp)
+                session.problem = None if given_up else self._services.describe(error)
                 self._started(session)
             if link is not None:
                 await lifecycle.discard(session, link)

@@ -30,8 +30,6 @@ from bridge.runtime.registry import PURGED, Registry, check_room
 from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 
-_CONTENT_CAPABILITY = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
-
 
 class Handlers:
     """Carries out every command but :class:`~bridge.runtime.commands.CreateSession`."""
@@ -45,7 +43,7 @@ class Handlers:
     def prompt(self, command: Prompt, claim: Claim) -> Outcome:
         """Begin or queue a turn; it is committed before this returns."""
         session = self._registry.open(command.principal, command.session_id, "prompt")
-        self._check_content(session, command)
+        handed.check_blocks(command.prompt, session.projection.view.get("capabilities"))
         is_busy = session.turn is not None or bool(session.queue)
         self._check_busy(session, command, is_busy)
         if is_busy and command.on_busy == "interrupt":
@@ -58,8 +56,7 @@ class Handlers:
             resend_cancelled=command.resend_cancelled,
             meta=dict(command.meta) if command.meta else None,
         )
-        if turn_flow.can_begin(session):
-            turn_flow.begin(session)
+        turn_flow.begin_next(session)
         session.commit(claim.meta({"turnId": turn.turn_id}))
         return self._prompted(session, command, turn.turn_id)
 
@@ -92,22 +89,6 @@ class Handlers:
         elif session.is_starting and session.queue:
             turn_flow.drop_queued(session, session.queue[0], "cancel", "cancelled")
 
-    def _check_content(self, session: LiveSession, command: Prompt) -> None:
-        capabilities = session.projection.view.get("capabilities") or {}
-        allowed = capabilities.get("promptCapabilities") or {}
-        for block in command.prompt:
-            kind = str(block.get("type"))
-            needed = _CONTENT_CAPABILITY.get(kind)
-            is_lacking = needed is not None and allowed.get(needed) is not True
-            if is_lacking or kind not in handed.BLOCK_TYPES:
-                raise CallerError(
-                    "content-not-supported",
-                    f"This agent takes no {kind} content.",
-                    available=["text", "resource_link", *_supported(allowed)],
-                )
-            if problem := handed.block_misfit(block):
-                raise CallerError("invalid-request", problem)
-
     # -- cancelling ---------------------------------------------------------------------------
 
     def cancel(self, command: Cancel | CancelTurn) -> Outcome:
@@ -123,26 +104,26 @@ class Handlers:
         self._services.act(
             "turn.cancelled", command.principal, session.session_id, turn=turn.turn_id
         )
-        if session.turn is not None and session.turn.turn_id == turn.turn_id:
+        is_current = turn.turn_id == _current_id(session)
+        if session.turn is not None and is_current:
             self._soft_cancel(session)
-            session.commit()
-            if command.is_hard:
-                self._services.tasks.start_soon(lifecycle.end_hard, session)
         else:
             turn_flow.drop_queued(session, turn, "cancel", "cancelled")
-            session.commit()
+        session.commit()
+        if command.is_hard and is_current:
+            lifecycle.end_hard(session)
         shown = session.projection.turn_of(turn.turn_id) or turn
         return Outcome(session.session_id, shown.as_full_json())
 
     def _to_cancel(self, session: LiveSession, command: Cancel | CancelTurn) -> Turn | None:
-        running = session.turn or (session.queue[0] if session.queue else None)
+        running = _current_id(session)
         match command:
             case Cancel():
-                wanted = command.turn_id
-                return running if running and wanted in (None, running.turn_id) else None
+                wanted = running if command.turn_id in (None, running) else None
             case CancelTurn():
-                turn = session.projection.turn_of(command.turn_id)
-                return turn if turn is not None and not turn.has_ended else None
+                wanted = command.turn_id
+        turn = session.projection.turn_of(wanted) if wanted is not None else None
+        return turn if turn is not None and not turn.has_ended else None
 
     def _soft_cancel(self, session: LiveSession) -> None:
         turn_flow.cancel_running(session)
@@ -150,7 +131,8 @@ class Handlers:
             link = session.link
 
             def give_up() -> None:
-                self._services.tasks.start_soon(lifecycle.end_hard, session, link)
+                if session.link is link:
+                    lifecycle.end_hard(session)
 
             session.cancel_timer = self._services.timers.after(
                 self._services.settings.limits.cancel_grace_s, give_up
@@ -257,12 +239,9 @@ class Handlers:
         if session.turn is not None:
             await self._set(session, command)
         else:
-            async with session.lock:
-                await lifecycle.ensure_live(session)
+            async with lifecycle.revived(session):
                 await self._set(session, command)
         self._services.act("option.set", command.principal, session.session_id, **_chosen(command))
-        if session.queue and session.turn is None:
-            self._services.advance(session)
         return Outcome(session.session_id, session.snapshot())
 
     def _check_choice(self, session: LiveSession, command: SetMode | SetModel | SetConfig) -> None:
@@ -293,8 +272,8 @@ class Handlers:
                 hint="Core ACP methods have endpoints of their own.",
             )
         if session.turn is None:
-            async with session.lock:
-                await lifecycle.ensure_live(session)
+            async with lifecycle.revived(session):
+                pass
         link = session.link
         if link is None:
             raise AgentError("agent-exited", "The agent process has ended.")
@@ -304,6 +283,12 @@ class Handlers:
         )
         result = await link.call(command.method, acp.dumps(command.params), limit_s=limit_s)
         return Outcome(session.session_id, {"result": result})
+
+
+def _current_id(session: LiveSession) -> str | None:
+    """The turn that runs, or that is first in the queue: a revival happens inside of it."""
+    running = session.turn or (session.queue[0] if session.queue else None)
+    return running.turn_id if running is not None else None
 
 
 def _chosen(command: SetMode | SetModel | SetConfig) -> dict[str, Any]:
@@ -327,7 +312,3 @@ def merge_patch(known: Any, patch: Any) -> Any:
         else:
             merged[name] = merge_patch(merged.get(name), value)
     return merged
-
-
-def _supported(allowed: Mapping[str, Any]) -> list[str]:
-    return [kind for kind, name in _CONTENT_CAPABILITY.items() if allowed.get(name) is True]

@@ -104,10 +104,9 @@ class Inbox:
     def _go_on(self) -> None:
         """The next queued turn: at once where that needs no waiting."""
         session = self._session
-        if turn_flow.can_begin(session):
-            turn_flow.begin(session)
+        if turn_flow.begin_next(session):
             session.commit()
-        elif session.queue and session.turn is None and not session.is_starting:
+        if session.queue and session.turn is None and not session.is_starting:
             session.services.advance(session)
 
     def _subagent(self, session_id: str | None) -> str | None:

@@ -115,7 +115,7 @@ class Keeper:
         turn.error = self._services.describe(
             BridgeError("turn-stalled", f"The agent said nothing for {silent_s:.0f} s.")
         )
-        self._services.tasks.start_soon(lifecycle.end_hard, session)
+        lifecycle.end_hard(session)
 
     def _hibernate_idle(self) -> None:
         limit_s = self._services.settings.limits.idle_hibernate_s

@@ -7,7 +7,8 @@ goes through the inbox as always.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import anyio
@@ -18,6 +19,7 @@ from bridge.runtime import agent_options, handshake, turn_flow
 from bridge.runtime.inbox import Inbox
 from bridge.runtime.launch import launch
 from bridge.runtime.link import AgentLink
+from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 
 _ATTEMPTS: Final = 2
@@ -54,11 +56,25 @@ async def discard(session: LiveSession, link: AgentLink) -> None:
     await link.stop(session.services)
 
 
+class StartGivenUp(AgentError):
+    """A hard cancel ended the agent while it was starting."""
+
+
 async def start(session: LiveSession, opening: Opening) -> dict[str, Any]:
     """Start the agent and open a conversation; one more try on a new process if it may help.
 
-    Returns the result of session/new or session/load. Raises ``AgentError``/``CapacityError``.
+    Returns the result of session/new or session/load. Raises ``AgentError``/``CapacityError``,
+    and ``StartGivenUp`` where :func:`end_hard` is called meanwhile.
     """
+    with anyio.CancelScope() as session.start_scope:
+        try:
+            return await _start(session, opening)
+        finally:
+            session.start_scope = None
+    raise StartGivenUp("agent-exited", "A hard cancel ended the agent while it was starting.")
+
+
+async def _start(session: LiveSession, opening: Opening) -> dict[str, Any]:
     for attempt in range(_ATTEMPTS):
         link: AgentLink | None = None
         try:
@@ -169,6 +185,22 @@ async def ensure_live(session: LiveSession, *, on_lost: str = "fail") -> None:
         session.commit()
 
 
+@asynccontextmanager
+async def revived(session: LiveSession) -> AsyncIterator[None]:
+    """The session with its process, under its lock, for what is no turn.
+
+    Whether that succeeds or not: prompts that came meanwhile wait for nobody else. Raises as
+    :func:`ensure_live`.
+    """
+    async with session.lock:
+        try:
+            await ensure_live(session)
+            yield
+        finally:
+            if session.queue and session.turn is None:
+                session.services.advance(session)
+
+
 async def hibernate(session: LiveSession) -> None:
     """Stop the process of a session that is doing nothing; what it says last is still logged."""
     async with session.lock:
@@ -184,15 +216,24 @@ async def hibernate(session: LiveSession) -> None:
         session.commit()
 
 
-async def end_hard(session: LiveSession, expected: AgentLink | None = None) -> None:
+def end_hard(session: LiveSession) -> None:
     """End the whole process group at once; the running turn ends by the exit.
 
-    ``expected``: only if it is still this process (a grace time that ran out meanwhile).
+    From here on nothing begins on that process. A start that is under way is given up, whatever
+    it waits for.
     """
+    if session.start_scope is not None:
+        session.start_scope.cancel()
     link = session.link
-    if link is not None and expected in (None, link):
+    if link is not None:
         link.is_expected_to_end = True
-        await link.stop(session.services, is_hard=True)
+        link.is_stopping = True
+        session.services.tasks.start_soon(kill, link, session.services)
+
+
+async def kill(link: AgentLink, services: Services) -> None:
+    """What :func:`end_hard` leaves to a task."""
+    await link.stop(services, is_hard=True)
 
 
 async def advance(session: LiveSession) -> None:

@@ -8,6 +8,7 @@ waited for a person is withdrawn, and the session is hibernated.
 from __future__ import annotations
 
 from bridge.log.rows import SessionRow
+from bridge.protocol.held import withdrawn_answer
 from bridge.runtime import refold, turn_flow
 from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
@@ -49,7 +50,7 @@ def _withdraw_pending(session: LiveSession) -> None:
         resolution = {
             "by": "agent-exit",
             "token": None,
-            "outcome": {"outcome": "cancelled"},
+            "outcome": withdrawn_answer(shown["kind"]).outcome,
             "at": session.now,
         }
         resolved = shown | {"status": "withdrawn", "resolution": resolution}

@@ -62,6 +62,7 @@ class LiveSession:
         self.lock = anyio.Lock()
         self.link: AgentLink | None = None
         self.settled = anyio.Event()
+        self.start_scope: anyio.CancelScope | None = None
         self.agent_session_id: str | None = projection.view.get("agentSessionId")
         self.problem: dict[str, Any] | None = projection.view.get("problem")
         self.is_starting = False
@@ -255,14 +256,7 @@ class LiveSession:
         Were it said at the commit's end, it would undo what the agent says in between.
         """
         self._is_cold = True
-        view = self.projection.view
-        changed = {
-            name: value for name, value in implied.items() if view.get(name, _MISSING) != value
-        }
-        if changed:
-            self._add(
-                Draft("bridge/session", dumps({"changed": changed})), parsed={"changed": changed}
-            )
+        self._say_changed(implied)
 
     # -- committing ---------------------------------------------------------------------------
 
@@ -385,6 +379,9 @@ class LiveSession:
             "pendingRequests": [each.as_json(self.reference()) for each in self.held.pending()],
         }
         self._changes = {}
+        self._say_changed(wanted)
+
+    def _say_changed(self, wanted: Mapping[str, Any]) -> None:
         view = self.projection.view
         changed = {
             name: value for name, value in wanted.items() if view.get(name, _MISSING) != value

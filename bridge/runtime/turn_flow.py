@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from bridge.errors import AgentError, BridgeError, Code
+from bridge.errors import AgentError, BridgeError, CallerError, Code
 from bridge.ids import new_id
-from bridge.protocol import acp, cursor
+from bridge.protocol import acp, cursor, handed
 from bridge.protocol.connection import Responded
 from bridge.protocol.turns import Turn, Verb, judge
 from bridge.redact import redact_all
@@ -59,14 +59,32 @@ def can_begin(session: LiveSession) -> bool:
     return not session.prompts[session.queue[0].turn_id].get("mode")
 
 
+def begin_next(session: LiveSession) -> bool:
+    """Begin the first queued turn that the agent can take now; whether anything happened."""
+    if not can_begin(session):
+        return False
+    while can_begin(session):
+        begin(session)
+    return True
+
+
 def begin(session: LiveSession) -> None:
-    """Send the first queued prompt to the agent, which is idle."""
+    """Send the first queued prompt to the agent, which is idle.
+
+    It may have been accepted before anybody knew what the agent takes: then it fails here.
+    """
     assert session.link is not None
     turn = session.queue[0]
     asked = session.prompts.pop(turn.turn_id)
     blocks = asked["blocks"]
     if asked.get("resend_cancelled"):
         blocks = [*(session.private.get("lastCancelled") or []), *blocks]
+    try:
+        handed.check_blocks(blocks, session.link.capabilities)
+    except CallerError as error:
+        turn.error = session.services.describe(error)
+        drop_queued(session, turn, "fail", "error")
+        return
     turn.move("start")
     turn.started_at = session.now
     session.was_refused = False

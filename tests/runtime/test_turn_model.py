@@ -27,6 +27,7 @@ from bridge.log.forms import Form
 from bridge.log.store import Store
 from bridge.log.tables import Tables
 from bridge.principal import Principal
+from bridge.protocol.held import withdrawn_answer
 from bridge.protocol.projection import Projection
 from bridge.protocol.rules import parse
 from bridge.runtime import lifecycle, recovery, rows, turn_flow
@@ -234,10 +235,8 @@ class Model(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         """Hard ends happen at once; revivals wait for their rule."""
-        for args in self.waiting.take(lifecycle.end_hard):
-            expected = args[1] if len(args) > 1 else self.link
-            if self.link is not None and self.link is expected:
-                self.link.is_expected_to_end = True
+        for link, _ in self.waiting.take(lifecycle.kill):
+            if self.link is link:
                 self._exit(ExitStatus(None, "SIGKILL"))
 
     def _exit(self, status: ExitStatus) -> None:
@@ -456,6 +455,11 @@ class Model(RuleBasedStateMachine):
         )
         assert len(requests) == len(self.asked)
         assert all(row.status in ("answered", "withdrawn") for row in requests)
+        for row in requests:
+            shown = json.loads(row.body)
+            if row.status == "withdrawn":
+                told = withdrawn_answer(shown["kind"]).outcome
+                assert shown["resolution"]["outcome"] == told
 
 
 Model.TestCase.settings = settings(
