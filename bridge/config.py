@@ -183,6 +183,25 @@ class Settings(BaseSettings):
         return self.storage.state_dir.expanduser()
 
 
+def waiting_for_restart(running: Settings, reread: Settings) -> list[str]:
+    """The dotted names of settings that differ and cannot be changed while the bridge runs."""
+    before, after = _flat(running.model_dump()), _flat(reread.model_dump())
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    return sorted(name for name in changed if not _is_reread(name))
+
+
+def _is_reread(name: str) -> bool:
+    return name == "roots" or (name.startswith("limits.") and name != "limits.body_bytes")
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {}
+        flat |= inner or {prefix + name: value}
+    return flat
+
+
 def load(path: Path | None = None, **overrides: Any) -> Settings:
     """Read the settings; ``path`` is the TOML file, ``overrides`` come from the command line.
 

@@ -60,6 +60,33 @@ def test_every_setting_is_documented_and_no_other() -> None:
     assert documented == names_of(Settings)
 
 
+NO_BOUNDS = {
+    "server.host",
+    "server.port",
+    "server.allowed_hosts",
+    "server.cors_origins",
+    "server.trusted_proxies",
+    "storage.state_dir",
+}
+"""Settings beside the bounds that bound nothing."""
+
+
+def test_every_bound_of_the_configuration_has_a_row_and_every_row_its_tests() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    table = page.partition("| what | bound | filled by |")[2].partition("\n\n")[0]
+    rows = [row.strip("|").split(" | ") for row in table.strip().splitlines()[1:]]
+    bounds = {name for _, bound, _ in rows for name in re.findall(r"`(\w+\.[\w.*]+)`", bound)}
+    settings = {
+        name for name in names_of(Settings) if name.startswith(("limits.", "server.", "storage."))
+    }
+    assert settings - NO_BOUNDS <= bounds
+    assert bounds <= names_of(Settings)
+    for what, _, tests in rows:
+        named = re.findall(r"`(test_\w+)`", tests)
+        assert named, what
+        assert not {name for name in named if f"def {name}(" not in TESTS}, what
+
+
 def test_the_changelog_names_the_version_that_is_built() -> None:
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     version = re.search(r'^version = "([^"]+)"', project, re.MULTILINE)

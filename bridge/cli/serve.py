@@ -22,7 +22,7 @@ from bridge import app, logs
 from bridge.api.server import BridgeServer, make_config
 from bridge.app import Application
 from bridge.audit import FILE_NAME, AuditLog
-from bridge.config import Agent, Settings, load
+from bridge.config import Agent, Settings, load, waiting_for_restart
 from bridge.errors import AgentError
 from bridge.exposure import check_exposure
 from bridge.runtime import environment, linux
@@ -202,7 +202,10 @@ class AnnouncingServer(BridgeServer):
                 loop.remove_signal_handler(signal.SIGHUP)
 
     def reload(self) -> None:
-        """Roots and limits anew; what does not fit changes nothing. Tokens are always current."""
+        """Roots and limits anew; what does not fit changes nothing. Tokens are always current.
+
+        What else has changed is named: it counts from the next start on.
+        """
         try:
             settings = self._reread()
         except StartupError as error:
@@ -210,6 +213,8 @@ class AnnouncingServer(BridgeServer):
             return
         self._application.reload(settings)
         logger.info("Roots and limits were read again.")
+        if names := waiting_for_restart(self._settings, settings):
+            logger.warning("These settings count from the next start on: %s.", ", ".join(names))
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
         """Listen, then say so. The first line of all names the demo agent if it is used."""

@@ -23,7 +23,7 @@ from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 
 _ATTEMPTS: Final = 2
-_QUIET_LIMIT_S: Final = 5.0
+QUIET_LIMIT_S: Final = 5.0
 """Longest wait for a replay to become quiet after its response."""
 
 Opening = Callable[[AgentLink], Awaitable[dict[str, Any]]]
@@ -295,7 +295,7 @@ async def _restore_options(
 
 
 async def _until_quiet(link: AgentLink, quiet_s: float) -> None:
-    with anyio.move_on_after(_QUIET_LIMIT_S):
+    with anyio.move_on_after(QUIET_LIMIT_S):
         while link.is_alive:
             activity = link.activity
             with anyio.move_on_after(quiet_s) as pause:

@@ -339,9 +339,12 @@ class Subprocess:
         *arguments: str,
         prefix: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
+        has_root: bool = True,
     ) -> None:
+        """``has_root``: the workspace is named on the command line, else the file names roots."""
         self.folder = folder
         self._prefix = prefix
+        self._has_root = has_root
         self._env = env or {}
         self.workspace = folder / "ws"
         self.workspace.mkdir(exist_ok=True)
@@ -384,8 +387,7 @@ class Subprocess:
                 str(self._config),
                 "--port",
                 "0",
-                "--root",
-                str(self.workspace),
+                *(("--root", str(self.workspace)) if self._has_root else ()),
                 "--state-dir",
                 str(self.folder / "state"),
                 *self._arguments,

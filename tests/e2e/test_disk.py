@@ -9,7 +9,9 @@ from typing import Any, cast
 import pytest
 
 from bridge.errors import StorageError
+from bridge.log.record import Record
 from bridge.log.rows import SessionRow
+from bridge.log.store import Store
 from bridge.log.tables import Tables
 from bridge.runtime.runtime import Runtime
 from tests.e2e.harness import Bridge, serving
@@ -74,6 +76,55 @@ async def test_full_tables_fail_no_running_turn_and_catch_up_with_keys_and_pages
         assert any("You said" in str(item) for item in items)
         assert (await caller.settled(session_id, turn["turnId"])) == turn
         assert is_gapless(await caller.log(session_id))
+
+
+class Failing:
+    """A log whose disk fails, though it is not full, until somebody mends it."""
+
+    def __init__(self, store: Store) -> None:
+        self.is_failing = True
+        self.tries = 0
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def append(self, session_id: str, drafts: Any, **options: Any) -> Record:
+        """What the store says of an EIO."""
+        if self.is_failing:
+            self.tries += 1
+            raise StorageError("storage-full", "The log cannot be written: Input/output error.")
+        return self._store.append(session_id, drafts, **options)
+
+
+async def test_a_session_held_back_by_a_failing_disk_goes_on_once_the_disk_does(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, {"fake": agent(tmp_path)}, default_agent="fake") as bridge:
+        caller, runtime = bridge.caller, bridge.application.context.running
+        session_id = (await caller.session())["sessionId"]
+        turn = await caller.prompt(session_id, "hang")
+        await caller.until(
+            f"/v1/sessions/{session_id}/events", lambda event: "hanging" in str(event.params)
+        )
+        failing = Failing(runtime.services.store)
+        runtime.services.store = cast("Store", failing)
+        await caller.post(f"/v1/sessions/{session_id}/cancel", {})
+        assert runtime.registry.live[session_id].is_jammed
+        # Nothing is full, so others go on; this one is tried once a round, and refused meanwhile.
+        assert (await caller.get("/readyz")).json() == {"status": "ready"}
+        before = failing.tries
+        await runtime.keeper.go_round()
+        assert failing.tries == before + 1
+        refused = await caller.post(f"/v1/sessions/{session_id}/prompt", {"prompt": "more"})
+        assert refused.status_code == 507
+        failing.is_failing = False
+        await runtime.keeper.go_round()
+        shown = await caller.settled(session_id, turn["turnId"])
+        assert shown["error"]["code"] == "storage-full" and shown["endedAt"]
+        assert is_gapless(await caller.log(session_id))
+        answer = await caller.turn(session_id, "hello", onLost="new")
+        assert answer["text"] == "You said: hello"
 
 
 async def test_a_session_whose_rows_are_behind_is_not_forgotten_by_a_stop(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -124,21 +125,63 @@ async def test_a_queued_turn_does_not_begin_while_draining(tmp_path: Path) -> No
         assert shown["error"]["code"] == "bridge-restarted" and shown["startedAt"] is None
 
 
-async def test_sighup_reads_roots_limits_and_tokens_again(tmp_path: Path) -> None:
-    fresh = tmp_path / "fresh"
-    fresh.mkdir()
-    async with Subprocess(tmp_path, _config(tmp_path)) as process:
+def _file(folder: Path, roots: list[Path], *, connections: int = 1000, **limits: Any) -> str:
+    """A configuration whose roots come from nowhere else."""
+    names = ", ".join(f'"{root}"' for root in roots)
+    text = _config(folder, **limits)
+    return f"roots = [{names}]\n{text}\n[server]\nmax_connections = {connections}\n"
+
+
+async def test_sighup_reads_roots_and_limits_again_and_names_what_needs_a_restart(
+    tmp_path: Path,
+) -> None:
+    old, fresh = tmp_path / "ws", tmp_path / "fresh"
+    for each in (old, fresh):
+        each.mkdir()
+    async with Subprocess(tmp_path, _file(tmp_path, [old]), has_root=False) as process:
         caller = await process.start()
         refused = await caller.post("/v1/sessions", {"cwd": str(fresh)})
         assert refused.json()["code"] == "path-outside-roots"
-        config = tmp_path / "bridge.toml"
-        text = _config(tmp_path, max_queue=7)
+        running, turn = await _begin(caller, "hang")
+        config, log = tmp_path / "bridge.toml", tmp_path / "bridge.log"
+
         config.write_text("no toml at all [")
         process.signal(signal.SIGHUP)
-        assert (await caller.get("/readyz")).status_code == 200
-        config.write_text(text)
+        await eventually(lambda: "The settings stay as they were" in log.read_text())
+        assert (await caller.get("/v1/me")).json()["roots"] == [str(old)]
+
+        config.write_text(_file(tmp_path, [fresh], connections=1001, max_queue=1, body_bytes=1000))
         process.signal(signal.SIGHUP)
-        with anyio.fail_after(10):
-            while (await caller.get("/v1/me")).json()["limits"]["maxQueue"] != 7:
-                pass
-        assert (await caller.session())["status"] == "idle"
+        await eventually(lambda: "from the next start on" in log.read_text())
+        assert "limits.body_bytes, server.max_connections." in log.read_text()
+        shown = (await caller.get("/v1/me")).json()
+        assert (shown["roots"], shown["limits"]["maxQueue"]) == ([str(fresh)], 1)
+        made = await caller.session(cwd=str(fresh), title="x" * 200)
+        assert made["cwd"] == str(fresh)
+        gone = await caller.post("/v1/sessions", {"cwd": str(old)})
+        assert gone.json()["code"] == "path-outside-roots"
+        # What runs goes on, also in a folder that is no root any more.
+        path = f"/v1/sessions/{running}"
+        for expected in (202, 409):
+            body = {"prompt": "more", "onBusy": "queue"}
+            assert (await caller.post(f"{path}/prompt", body)).status_code == expected
+        await caller.post(f"{path}/cancel", {})
+        assert (await caller.settled(running, turn["turnId"]))["status"] == "cancelled"
+
+
+async def test_tokens_are_current_without_a_restart(tmp_path: Path) -> None:
+    async with Subprocess(tmp_path, _config(tmp_path)) as process:
+        await process.start()
+
+        async def token(*words: str) -> list[str]:
+            command = [sys.executable, "-m", "bridge.cli.main", "token", *words]
+            made = await anyio.run_process([*command, "--state-dir", str(tmp_path / "state")])
+            return made.stdout.decode().split()
+
+        fresh = Caller(process.url, (await token("create", "--name", "phone"))[-1])
+        async with fresh.http:
+            assert (await fresh.get("/v1/me")).status_code == 200
+            await token("revoke", "phone")
+            with anyio.fail_after(10):
+                while (await fresh.get("/v1/me")).status_code != 401:
+                    pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from bridge.runtime import linux
 from bridge.runtime.inbox import MAX_WARNINGS
-from tests.e2e.harness import ROOT, Bridge, Event, Json, ended, serving, settings_for
+from tests.e2e.harness import Bridge, Event, Json, ended, serving, settings_for
 from tests.faults.rig import Follower, agent, descriptors, eventually, tagged
 
 pytestmark = pytest.mark.anyio
@@ -296,11 +295,3 @@ async def test_an_agent_that_never_opens_a_session_is_given_up(tmp_path: Path) -
         assert answer.status_code == 504 and answer.json()["code"] == "agent-timeout"
         await eventually(lambda: not tagged(tmp_path / "state"))
         assert not len(bridge.application.context.running.pool)
-
-
-def test_every_test_that_the_page_on_operations_names_exists() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
-    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    named = set(re.findall(r"`(test_\w+)`", page))
-    assert named
-    assert not {name for name in named if f"def {name}(" not in tests}

@@ -52,6 +52,15 @@ def bridge_reader(store: Store, after: int = 0) -> Reader:
     return read_all(cursor)
 
 
+def test_a_file_takes_no_more_records_once_it_has_its_size(tmp_path: Path) -> None:
+    store = open_store(tmp_path, segment_bytes=5000)
+    for _ in range(40):
+        store.append("ses_a", [draft("x" * 700)])
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "ses_a").glob("*.seg"))]
+    assert len(sizes) > 5
+    assert all(5000 <= size < 6000 for size in sizes[:-1])
+
+
 def test_a_record_torn_at_any_byte_was_never_written(tmp_path: Path) -> None:
     path = write(tmp_path, ["one", "two", "three"])
     data = path.read_bytes()
