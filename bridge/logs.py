@@ -24,6 +24,15 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "color_message",
     "websocket",
 }
+LEAST_LEVELS = {
+    "asyncio": logging.WARNING,
+    "sse_starlette": logging.WARNING,
+    "sse_starlette.sse": logging.WARNING,
+    "uvicorn.error": logging.INFO,
+    "websockets": logging.WARNING,
+}
+"""Loggers that would tell of every chunk, frame, header or query at a lower level, prompts and
+tokens included. To ``uvicorn.error`` uvicorn has the WebSocket library write too."""
 _UNWANTED = (
     '%s - "WebSocket %s"',
     "Invalid HTTP request received.",
@@ -104,9 +113,8 @@ def configure(
         logger.handlers.clear()
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
-    # These log every chunk, frame or query at debug level, prompts and tokens included.
-    for name in ("sse_starlette", "sse_starlette.sse", "websockets", "asyncio"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, least in LEAST_LEVELS.items():
+        logging.getLogger(name).setLevel(max(least, root.level))
     # A reader of our stderr that went away must not become an error in whoever logs.
     logging.raiseExceptions = False
 

@@ -38,8 +38,8 @@ class RunLog:
         # No values to be masked are known to this one: nothing may rely on that.
         self._handler = logs.handler(self._file, is_json=True)
         logging.getLogger().addHandler(self._handler)
-        for name in _LOUD:
-            logging.getLogger(name).setLevel(logging.DEBUG)
+        for name, level in {**dict.fromkeys(_LOUD, logging.DEBUG), **logs.LEAST_LEVELS}.items():
+            logging.getLogger(name).setLevel(level)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:

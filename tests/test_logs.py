@@ -89,6 +89,7 @@ def test_a_person_gets_a_line_to_read(restored: None) -> None:
 def test_what_callers_send_is_not_logged_even_at_debug_level(stream: io.StringIO) -> None:
     logging.getLogger("sse_starlette.sse").debug("chunk: %s", b"data: secret")
     logging.getLogger("websockets.server").debug("< TEXT 'secret'")
+    logging.getLogger("uvicorn.error").debug("< GET %s HTTP/1.1", "/acp?token=secret")
     logging.getLogger("uvicorn.error").info('%s - "WebSocket %s" [accepted]', "a", "/acp?token=s")
     logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     assert stream.getvalue() == ""
@@ -97,6 +98,14 @@ def test_what_callers_send_is_not_logged_even_at_debug_level(stream: io.StringIO
 def test_the_servers_own_words_come_out_once(stream: io.StringIO) -> None:
     logging.getLogger("uvicorn.error").error("Application startup failed. Exiting.")
     assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_a_higher_level_holds_for_libraries_too(restored: None) -> None:
+    stream = io.StringIO()
+    logs.configure("error", stream)
+    logging.getLogger("uvicorn.error").warning("unheard")
+    logging.getLogger("asyncio").warning("unheard")
+    assert stream.getvalue() == ""
 
 
 def test_strangers_cannot_fill_the_log(stream: io.StringIO) -> None:

@@ -23,6 +23,12 @@ BOX_KEY = secret("box/cursor-key")
 GUESS = secret("token/guessed")
 PROMPT = "canary-of-a-prompt-Lx7"
 ANSWER = "canary-of-an-answer-Rw2"
+UPGRADE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
 KEYS = (AGENT_KEY, OWNER_KEY, FILE_KEY, BOX_KEY)
 
 
@@ -88,6 +94,9 @@ async def use(
     answers.append(await stranger.get(f"/v1/me?token={FIXED}", headers=bearer(GUESS)))
     answers.append(await stranger.get("/v1/me", headers={"Cookie": f"token={FIXED}"}))
     answers.append(await stranger.get("/v1/me", headers={"Authorization": f"Basic {FIXED}"}))
+    for path in (f"/acp?token={GUESS}", f"/v1/me?token={GUESS}"):
+        odd = {"Cookie": f"token={GUESS}", "Authorization": f"Token {GUESS}", "X-Token": GUESS}
+        answers.append(await stranger.get(path, headers={**UPGRADE, **odd}))
     return answers, events
 
 
