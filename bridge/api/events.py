@@ -18,11 +18,14 @@ from bridge.errors import CallerError
 from bridge.log.cursor import SessionCursor
 from bridge.log.forms import Form, belongs_to, ends
 from bridge.log.multiplex import BridgeCursor
+from bridge.log.pages import Page
 from bridge.log.session_log import SessionLog
 from bridge.principal import Principal
 
 MAX_EVENTS: Final = 1000
 _DEFAULT_EVENTS: Final = 100
+_MOST_LOOKS: Final = 8
+"""How often a request looks further where a filter wants nothing of what was read."""
 
 
 async def of_session(request: Request) -> Response:
@@ -121,25 +124,40 @@ async def _page(request: Request, cursor: Any, log: Any) -> Response:
     wait_s = float(reading.amount(request.query_params.get("wait"), "wait", most_s) or 0)
     context = context_of(request)
     principal = reading.principal_of(request)
-    page = cursor.page(limit)
+    page = await _look(cursor, limit)
     if wait_s and not page.events:
         with context.counted(principal), context.waiting(principal, wait_s):
             while not page.events:
                 signal = log.changed
-                page = cursor.page(limit)
+                page = await _look(cursor, limit)
                 if page.events or getattr(log, "is_closed", False):
                     break
                 if page.more:
                     await anyio.lowlevel.checkpoint()
                 else:
                     await signal.wait()
-        context.check_live(principal)
+    context.check_live(principal)
     body = b'{"events":[%s],"nextAfter":%d,"more":%s}' % (
         b",".join(page.events),
         page.next_after,
         b"true" if page.more else b"false",
     )
     return Response(body, media_type="application/json")
+
+
+async def _look(cursor: Any, limit: int) -> Page:
+    """A page; of a log that has nothing for it an empty one, after a good look at it.
+
+    The loop has its turn in between.
+    """
+    moves = 0
+    while True:
+        before = cursor.position
+        page: Page = cursor.page(limit)
+        moves += cursor.position != before
+        if page.events or not page.more or moves == _MOST_LOOKS:
+            return page
+        await anyio.lowlevel.checkpoint()
 
 
 def _wants_stream(request: Request) -> bool:

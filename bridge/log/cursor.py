@@ -17,7 +17,7 @@ from typing import Final
 from bridge.log import forms
 from bridge.log.entry import data_of, split_frames
 from bridge.log.forms import Form, Reset
-from bridge.log.pages import PAGE_BYTES, Page, PageDraft
+from bridge.log.pages import LOOK_BYTES, PAGE_BYTES, Page, PageDraft
 from bridge.log.record import Record
 from bridge.log.segments import Item, unreadable
 from bridge.log.session_log import SessionLog
@@ -146,7 +146,7 @@ class SessionCursor:
         for item in self._items(max_bytes):
             if room <= 0 or budget <= 0 or self._stops_at(item, max_bytes, is_first=not pieces):
                 break
-            budget -= item.body_bytes
+            budget -= item.body_bytes + LOOK_BYTES
             if self._passes_over(item, max_bytes):
                 continue
             record = self._whole(item)
@@ -246,12 +246,13 @@ class SessionCursor:
         for item in self._items(CHUNK_BYTES):
             if draft.is_full or self._is_gap(item):
                 return
-            draft.look_at(item.body_bytes)
             if self._passes_over(item, CHUNK_BYTES):
+                draft.look_at(0)
                 continue
             record = self._whole(item)
             if record is None:
                 return
+            draft.look_at(item.body_bytes)
             self._add(record, draft)
         if not draft.is_full:
             self._lose_rest()

@@ -1,8 +1,10 @@
 """Several sessions' files, read as one in the order of the global ids.
 
-Each session is a lane with a few of its next places; the lane whose next entry has the smallest id
-stands on top. Nothing is open in between, and what a lane finds missing is told. Lanes are made
-some at a time, since there may be thousands. Knows nothing of who may see what.
+Each session is a lane with a few of its next records; the lane whose next entry has the smallest id
+stands on top. Nothing is open in between, one read brings as many records as a lane's share of the
+memory holds, and what a lane finds missing is told. Lanes are made some at a time, since there may
+be thousands, and what finding records costs beside reading them is counted. Knows nothing of who
+may see what.
 """
 
 from __future__ import annotations
@@ -11,13 +13,19 @@ import heapq
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final
 
 from bridge.log.segments import Place
-from bridge.log.session_log import SessionLog
+from bridge.log.session_log import SessionLog, by_id
 
-_MOST_PLACES: Final = 64
+LANES_BYTES: Final = 2 * 1024 * 1024
+"""What all lanes together read ahead."""
+_LEAST_READ_BYTES: Final = 4096
+_MOST_READ_BYTES: Final = 65536
+_OPENING_BYTES: Final = 65536
+"""What it costs to look into a session's folder for the first time, in bytes read."""
+_ASKING_BYTES: Final = 8192
+"""What it costs to open a file once more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,17 +37,35 @@ class Lane:
     places: deque[Place] = field(default_factory=deque)
     has_lost: bool = False
     """Whether entries after ``seq`` were gone, which is to be told once."""
-    _wanted: int = 1
+    _behind: Place | None = None
+    _read_bytes: int = _LEAST_READ_BYTES
 
-    def next(self, number: int) -> Place | None:
-        """The first place with an entry beyond the id ``number``. Raises ``OSError``."""
+    def pass_over(self, number: int) -> bool:
+        """Let go of what the id ``number`` is beyond; whether the files must be asked."""
         while self.places and self.places[0].last_id <= number:
-            self.seq = self.places.popleft().last_seq
-        if not self.places:
-            self.places.extend(islice(self.log.places(self.seq), self._wanted))
-            self._wanted = min(self._wanted * 2, _MOST_PLACES)
+            self._behind = self.places.popleft()
+            self.seq = self._behind.last_seq
+        return not self.places
+
+    def read(self, most_bytes: int) -> None:
+        """Read what comes next, of so many bytes at most but for one record. Raises ``OSError``."""
+        size = min(self._read_bytes, most_bytes)
+        for place in self.log.places(self.seq, read_bytes=size, behind=self._behind):
+            self.places.append(place)
+            size -= place.head.size
+            if size <= 0:
+                break
+        self._read_bytes = min(self._read_bytes * 2, _MOST_READ_BYTES)
+
+    def look(self) -> Place | None:
+        """The first place; ``None``: there is none."""
         self._look_for_gap()
         return self.places[0] if self.places else None
+
+    def look_again(self) -> None:
+        """What was read is damaged."""
+        self.places.clear()
+        self._behind = None
 
     def _look_for_gap(self) -> None:
         before = self.places[0].first_seq - 1 if self.places else self.log.last_seq
@@ -56,6 +82,12 @@ class Merge:
         self._unopened = deque(session_ids)
         self._heap: list[tuple[int, int, Lane]] = []
         self._order = 0
+        self._cost = 0
+
+    def spent(self) -> int:
+        """What has been looked at since the last time only to find records, in bytes."""
+        cost, self._cost = self._cost, 0
+        return cost
 
     @property
     def unopened(self) -> int:
@@ -68,9 +100,15 @@ class Merge:
 
     def open(self, log: SessionLog, number: int) -> None:
         """A lane for a session, from the id ``number`` on. Raises ``OSError``."""
+        self._cost += _OPENING_BYTES + log.unscanned_bytes(number, by_id)
         lane = Lane(log, log.seq_at(number), has_lost=log.evicted_id > number)
         self._order += 1
-        heapq.heappush(self._heap, (0, self._order, lane))
+        lane.read(_LEAST_READ_BYTES)
+        place = lane.look()
+        if lane.has_lost:
+            heapq.heappush(self._heap, (0, self._order, lane))
+        elif place is not None:
+            heapq.heappush(self._heap, (max(place.first_id, number + 1), self._order, lane))
 
     def next(self, number: int) -> Lane | Place | None:
         """What comes after the id ``number``: a place, or a lane that has lost entries before it.
@@ -79,7 +117,10 @@ class Merge:
         """
         while self._heap and self._heap[0][0] <= self.end:
             known, order, lane = self._heap[0]
-            place = lane.next(number)
+            if lane.pass_over(number):
+                self._cost += _ASKING_BYTES + lane.log.unscanned_bytes(lane.seq + 1)
+                lane.read(max(_LEAST_READ_BYTES, LANES_BYTES // len(self._heap)))
+            place = lane.look()
             if lane.has_lost:
                 lane.has_lost = False
                 return lane
@@ -99,4 +140,4 @@ class Merge:
 
     def look_again(self) -> None:
         """The place that was returned last is damaged: what comes instead is read anew."""
-        self._heap[0][2].places.clear()
+        self._heap[0][2].look_again()

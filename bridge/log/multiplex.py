@@ -12,21 +12,18 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
 
 from bridge.log import forms
 from bridge.log.cursor import CHUNK_BYTES, SCAN_BYTES
 from bridge.log.entry import data_of, split_frames
 from bridge.log.forms import Form, Reset
 from bridge.log.merge import Lane, Merge
-from bridge.log.pages import PAGE_BYTES, Page, PageDraft
+from bridge.log.pages import LOOK_BYTES, PAGE_BYTES, Page, PageDraft
 from bridge.log.record import Record
 from bridge.log.segments import Item, unreadable
 from bridge.log.session_log import SessionLog
 from bridge.log.slices import Slice
 from bridge.log.store import Store
-
-_OPENED_AT_ONCE: Final = 64
 
 Sees = Callable[[str], bool]
 SessionsAfter = Callable[[int], Iterable[str]]
@@ -53,6 +50,8 @@ class BridgeCursor:
         self._slice: Slice | None = None
         self._merge: Merge | None = None
         self._rendered_id = 0
+        self._visible: dict[str, bool] = {}
+        """What ``sees`` said in this call; it may ask the tables, and be asked of each record."""
 
     def __repr__(self) -> str:
         return f"<BridgeCursor at {self.position}>"
@@ -73,19 +72,26 @@ class BridgeCursor:
         ``b""`` at the end, and where the loop should have its turn before the next call. Raises
         ``internal-error`` where the disk refuses: what was handed out may end within an event.
         """
+        self._visible.clear()
         try:
             return self._take(max_bytes)
         except OSError as error:
             raise unreadable(error) from error
 
     def page(self, limit: int, max_bytes: int = PAGE_BYTES) -> Page:
-        """Up to ``limit`` events, after the resets, which do not count. Raises as ``take``."""
+        """Up to ``limit`` events, after the resets, which do not count. Raises as ``take``.
+
+        An empty one that has not moved wants the loop to have its turn before the next call.
+        """
         draft = PageDraft(limit, max_bytes)
+        self._visible.clear()
         try:
             while not self.is_at_end and not draft.is_full:
                 self._check()
                 if not self._resets:
                     self._fill(draft)
+                    if self._is_opening:
+                        break
                 elif draft.has_entries:
                     break
                 else:
@@ -123,10 +129,11 @@ class BridgeCursor:
         """Whole records; ``b""`` where something else comes next."""
         pieces: list[bytes] = []
         room, budget, told = max_bytes, SCAN_BYTES, self.position
-        for item, log in self._items(_OPENED_AT_ONCE):
+        for item, log in self._items():
+            budget -= self._spent()
             if room <= 0 or budget <= 0:
                 break
-            budget -= item.body_bytes
+            budget -= item.body_bytes + LOOK_BYTES
             piece = self._piece(item, log, max_bytes)
             if piece is None or (pieces and len(piece) > room):
                 break
@@ -155,10 +162,21 @@ class BridgeCursor:
         return b"".join(self._rendered(record))
 
     def _wants(self, item: Item, log: SessionLog | None) -> bool:
-        """Whether the reader sees the session of an item and may want its entries."""
+        """Whether the reader sees the session of an item and may want its entries.
+
+        A small one in a file is read whatever its types, which are only checked with the rest.
+        """
         if isinstance(item, Record):
-            return self._sees(item.session_id) and self.form.may_want(item.types)
-        return log is not None and self._sees(log.session_id)
+            return self.form.may_want(item.types) and self._is_visible(item.session_id)
+        if log is None or not self._is_visible(log.session_id):
+            return False
+        return item.body_bytes <= CHUNK_BYTES or self.form.may_want(item.types)
+
+    def _is_visible(self, session_id: str) -> bool:
+        known = self._visible.get(session_id)
+        if known is None:
+            known = self._visible[session_id] = self._sees(session_id)
+        return known
 
     def _whole(self, item: Item, log: SessionLog | None) -> Record | None:
         """The record of an item; ``None`` where it is damaged, which from then on is a gap."""
@@ -212,14 +230,15 @@ class BridgeCursor:
 
     def _fill(self, draft: PageDraft) -> None:
         """Entries onto a page, up to where it is full or something is gone."""
-        for item, log in self._items(None):
+        for item, log in self._items():
+            draft.spend(self._spent())
             if draft.is_full:
                 return
-            draft.look_at(item.body_bytes)
             if self._wants(item, log):
                 record = self._whole(item, log)
                 if record is None or not self._add(record, draft):
                     return
+            draft.look_at(item.body_bytes)
             self.position = item.last_id
 
     def _add(self, record: Record, draft: PageDraft) -> bool:
@@ -238,10 +257,13 @@ class BridgeCursor:
     def _is_opening(self) -> bool:
         return self._merge is not None and self._merge.unopened > 0
 
-    def _items(self, at_once: int | None) -> Iterator[tuple[Item, SessionLog | None]]:
+    def _spent(self) -> int:
+        return 0 if self._merge is None else self._merge.spent()
+
+    def _items(self) -> Iterator[tuple[Item, SessionLog | None]]:
         """What follows the position, which moves on as it is consumed; places with their logs.
 
-        Ends where something is to be said first, and after so many sessions were looked at.
+        Ends where something is to be said first, and where sessions are still to be looked at.
         """
         store = self._store
         while self.position < store.last_id and not self._resets:
@@ -254,7 +276,7 @@ class BridgeCursor:
             if self._merge is None:
                 end = store.last_id if first is None else first - 1
                 self._merge = Merge(end, self._sessions_after(self.position))
-            self._open_lanes(self._merge, at_once)
+            self._open_lanes(self._merge)
             if self._is_opening:
                 return
             yield from self._merged(self._merge)
@@ -269,11 +291,14 @@ class BridgeCursor:
         self.position = max(self.position, merge.end)
         self._merge = None
 
-    def _open_lanes(self, merge: Merge, at_once: int | None) -> None:
-        for _ in range(min(at_once or merge.unopened, merge.unopened)):
+    def _open_lanes(self, merge: Merge) -> None:
+        budget = SCAN_BYTES
+        while merge.unopened and budget > 0:
             session_id = merge.take_unopened()
+            budget -= LOOK_BYTES
             if self._sees(session_id):
                 merge.open(self._store.log(session_id), self.position)
+                budget -= merge.spent()
 
     def _look_again(self) -> None:
         """An item turned out damaged: what comes instead is found anew."""

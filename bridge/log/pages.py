@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-PAGE_BYTES: Final = 8 * 1024 * 1024
+PAGE_BYTES: Final = 2 * 1024 * 1024
 """How much of the log is looked at for one page, wanted or not."""
+LOOK_BYTES: Final = 1024
+"""What looking at a record costs beside its bytes, so that many tiny ones are bounded too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,11 @@ class PageDraft:
         return len(self.events) >= self.limit or self._looked_at >= self.max_bytes
 
     def look_at(self, size: int) -> None:
-        """So many bytes of the log were looked at."""
+        """A record of so many bytes was looked at."""
+        self._looked_at += size + LOOK_BYTES
+
+    def spend(self, size: int) -> None:
+        """So many bytes were read only to find a record."""
         self._looked_at += size
 
     def add(self, event: bytes) -> None:

@@ -71,16 +71,16 @@ class Walk:
             head = window.head(offset)
             if head is not None and self._follows(head, offset):
                 self._note(head, offset)
-                offset += head.size
+                offset = self.end
             else:
                 offset = self._pass_over(offset)
         if not self._trusts_last():
             self._forget_last()
 
     def _follows(self, head: Head, offset: int) -> bool:
-        is_next = head.first_seq == self.seq + 1 and head.first_id > self.number
-        is_inside = offset + head.size <= self._size and head.last_seq < self._until_seq
-        return is_next and is_inside
+        if head.first_seq != self.seq + 1 or head.first_id <= self.number:
+            return False
+        return offset + head.size <= self._size and head.last_seq < self._until_seq
 
     def _note(self, head: Head, offset: int) -> None:
         if is_due(self.index, offset):

@@ -35,6 +35,8 @@ NEVER: Final = 2**63
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.seg")
 _END_WINDOWS: Final = (65536, 1024 * 1024)
 _SMALLEST_FRAME_BYTES: Final = 64
+_UNKNOWN_BYTES: Final = 1024 * 1024
+"""What a segment is taken to hold that nobody has looked at yet."""
 PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -239,6 +241,13 @@ class Segment:
             self.damage = f"{self.path.name}: damaged at byte {min(walk.gaps)}"
         elif walk.seq + 1 < self.until_seq < NEVER:
             self.damage = f"{self.path.name}: damaged at its end"
+
+    @property
+    def unscanned_bytes(self) -> int:
+        """What a search in it has to walk over first."""
+        if self.is_indexed:
+            return 0
+        return self.end if self.end >= 0 else _UNKNOWN_BYTES
 
     def distrust(self, place: Place) -> None:
         """The record at a place turned out damaged: from now on it is a gap."""

@@ -35,6 +35,16 @@ _PIECES_AT_ONCE: Final = 512
 """``writev`` takes 1,024 at most."""
 
 
+def by_seq(segment: Segment) -> int:
+    """What segments are found by."""
+    return segment.first_seq
+
+
+def by_id(segment: Segment) -> int:
+    """What they are found by for readers of all sessions."""
+    return segment.first_id
+
+
 class SessionLog:
     """Positions are 0 where there is nothing yet.
 
@@ -108,22 +118,33 @@ class SessionLog:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def places(self, after_seq: int, *, read_bytes: int = 0) -> Iterator[Place]:
+    def places(
+        self, after_seq: int, *, read_bytes: int = 0, behind: Place | None = None
+    ) -> Iterator[Place]:
         """Where the records with an entry beyond a position stand, in order.
 
         A record that does not begin where the one before it ended says that what was between them
-        is gone. ``read_bytes`` as for a segment's. Raises ``OSError`` where the disk refuses.
+        is gone. ``read_bytes`` as for a segment's; ``behind`` spares the search, being the place of
+        the last entry that is not wanted. Raises ``OSError`` where the disk refuses.
         """
-        start = bisect_right(self._segments, after_seq + 1, key=_first_seq) - 1
+        start = bisect_right(self._segments, after_seq + 1, key=by_seq) - 1
         for segment in self._segments[max(start, 0) :]:
-            offset = segment.offset_of(after_seq + 1)
+            if behind is not None and behind.segment is segment:
+                offset = behind.offset + behind.head.size
+            else:
+                offset = segment.offset_of(after_seq + 1)
             for place in segment.places(offset, read_bytes=read_bytes):
                 if place.last_seq > after_seq:
                     yield place
 
+    def unscanned_bytes(self, wanted: int, key: Callable[[Segment], int] = by_seq) -> int:
+        """What is walked over before a position (or an id) is found: 0 where that was done."""
+        at = max(bisect_right(self._segments, wanted, key=key) - 1, 0)
+        return sum(each.unscanned_bytes for each in self._segments[at : at + 1])
+
     def seq_at(self, number: int) -> int:
         """The position of the last entry whose id is ``number`` at most, as far as it is kept."""
-        start = max(bisect_right(self._segments, number, key=_first_id) - 1, 0)
+        start = max(bisect_right(self._segments, number, key=by_id) - 1, 0)
         seq = self.first_seq - 1
         for segment in self._segments[start : start + 1]:
             seq = segment.first_seq - 1
@@ -370,14 +391,6 @@ def evictable(segments: Sequence[Segment], *, before: float | None, max_bytes: i
         total -= size
         count += 1
     return count
-
-
-def _first_seq(segment: Segment) -> int:
-    return segment.first_seq
-
-
-def _first_id(segment: Segment) -> int:
-    return segment.first_id
 
 
 def _write_all(files: Files, fd: int, pieces: Sequence[bytes]) -> None:

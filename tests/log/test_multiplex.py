@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 
 from bridge.errors import StorageError
+from bridge.log.cursor import SCAN_BYTES, SessionCursor
 from bridge.log.forms import Form
+from bridge.log.merge import Merge
 from bridge.log.multiplex import BridgeCursor
+from bridge.log.pages import LOOK_BYTES, PAGE_BYTES
 from bridge.log.store import Store
 from tests.log.logs import Reader, descriptors, draft, drain, open_store, read_all
 
@@ -135,6 +139,73 @@ def test_a_filter_that_wants_nothing_looks_at_so_much_at_a_time(tmp_path: Path) 
         assert 0 < page.next_after < 10
 
 
+@pytest.mark.parametrize("tail_bytes", [1, 10**8])
+def test_tiny_records_are_looked_at_so_many_at_a_time(tmp_path: Path, tail_bytes: int) -> None:
+    store = open_store(tmp_path, tail_bytes=tail_bytes)
+    for number in range(3000):
+        store.append(f"ses_{number % 25}", [draft()])
+    asked: Counter[str] = Counter()
+
+    def sees(session_id: str) -> bool:
+        asked[session_id] += 1
+        return True
+
+    cursor = cursor_of(store, sees=sees, types=("nothing",))
+    steps = moves(cursor, lambda: cursor.take())
+    assert max(steps) <= SCAN_BYTES // LOOK_BYTES
+    assert max(asked.values(), default=0) <= len(steps) + 1
+    pager = cursor_of(store, types=("nothing",))
+    assert max(moves(pager, lambda: pager.page(1000))) <= PAGE_BYTES // LOOK_BYTES
+    single = SessionCursor(store.log("ses_0"), after=0, form=Form(types=("nothing",)))
+    for _ in range(2000):
+        store.append("ses_0", [draft()])
+    assert max(moves(single, lambda: single.take())) <= SCAN_BYTES // LOOK_BYTES
+
+
+def moves(cursor: BridgeCursor | SessionCursor, step: Callable[[], object]) -> list[int]:
+    """How far each step to the end of the log went."""
+    steps = []
+    while not cursor.is_at_end:
+        before = cursor.position
+        step()
+        steps.append(cursor.position - before)
+    return steps
+
+
+def test_records_of_interleaved_sessions_are_read_many_at_a_time(tmp_path: Path) -> None:
+    store = open_store(tmp_path, tail_bytes=1)
+    for number in range(4000):
+        store.append(f"ses_{number % 20}", [draft()])
+    cursor, before = cursor_of(store), reads()
+    assert len(read_all(cursor).entries) == 4000
+    assert reads() - before < 4000 / 4
+
+
+def reads() -> int:
+    """How often this process has asked the system to read."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("syscr")))
+
+
+def test_only_so_many_segments_are_walked_over_before_the_loop_has_its_turn(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path, segment_bytes=3_000_000)
+    for number in range(24):
+        store.append(f"ses_{number % 8}", [draft("x" * 100_000)] * 12)
+    store.close()
+    store = open_store(tmp_path, segment_bytes=3_000_000)
+    store.start_ids(24 * 12)
+    merge = Merge(store.last_id, ())
+    spent = []
+    for number in range(8):
+        merge.open(store.log(f"ses_{number}"), 0)
+        spent.append(merge.spent())
+    assert min(spent) >= 1_000_000
+    cursor = cursor_of(open_store(tmp_path))
+    assert cursor.take() == b""
+
+
 def test_thousands_of_sessions_are_opened_some_at_a_time(tmp_path: Path) -> None:
     store = open_store(tmp_path, tail_bytes=1)
     for number in range(200):
@@ -143,7 +214,12 @@ def test_thousands_of_sessions_are_opened_some_at_a_time(tmp_path: Path) -> None
     assert [cursor.take(), cursor.take(), cursor.take()] == [b"", b"", b""]
     assert not cursor.is_at_end
     assert len(read_all(cursor).entries) == 200
-    assert len(cursor_of(store).page(150).events) == 150
+    pager = cursor_of(store)
+    page = pager.page(150)
+    assert (page.events, page.next_after, page.more) == ([], 0, True)
+    for _ in range(200 // 8):
+        page = page if page.events else pager.page(150)
+    assert len(page.events) == 150
 
 
 def test_a_position_ahead_is_said_with_the_last_id(tmp_path: Path) -> None:
