@@ -330,6 +330,9 @@ async def test_s19_a_thousand_refused_sessions_leave_nothing_behind(tmp_path: Pa
         assert (await bridge.caller.get("/v1/sessions")).json()["sessions"] == []
         runtime = bridge.application.context.running
         assert (len(runtime.registry.live), len(runtime.pool), len(runtime.processes)) == (0, 0, 0)
+        tables = runtime.services.tables
+        assert tables.processes() == [] and tables.open_sessions() == []
+        assert tables.count_sessions("local") == 0 and runtime.services.store.sessions() == []
         assert children() == set()
         await close(reader, prompter)
 
