@@ -232,29 +232,37 @@ def _passed_on(envelope: Envelope) -> Notified | Requested | None:
 
 
 def _is_method(method: str | UnsetType | None) -> TypeGuard[str]:
-    """Whether the name can be an event's type: no line ends or other controls, not ours."""
+    """Whether the name can be an event's type: not empty, without controls, not ours."""
     return (
         isinstance(method, str)
-        and len(method) <= METHOD_CHARS
+        and 0 < len(method) <= METHOD_CHARS
         and method.isprintable()
         and not method.startswith(RESERVED_PREFIX)
     )
 
 
 def _rpc_error(raw: bytes) -> RpcError:
-    """An error member of any shape; an unusable code becomes -32603."""
+    """An error member of any shape; an unusable code becomes -32603 and is told in the message."""
     try:
         found = members(_ERROR_DECODER, raw)
     except (msgspec.DecodeError, RecursionError):
         # A bare string is a message; of anything else its JSON says more than nothing.
-        start = raw[:DETAIL_CHARS].decode(errors="replace")
-        return RpcError(INTERNAL_ERROR, _readable(text_of(raw) or start))
-    message = text_of(found.get("message", b'""'))
-    return RpcError(_code(found.get("code", b"")), _readable(message or ""), found.get("data"))
+        return RpcError(INTERNAL_ERROR, _words(raw))
+    message = _words(found.get("message", b""))
+    raw_code = found.get("code", b"")
+    if _INTEGER.fullmatch(raw_code):
+        return RpcError(int(raw_code), message, found.get("data"))
+    code = _words(raw_code)
+    told = f"{message} ({code})" if code else message
+    return RpcError(INTERNAL_ERROR, told.strip(), found.get("data"))
 
 
-def _code(raw: bytes) -> int:
-    return int(raw) if _INTEGER.fullmatch(raw) else INTERNAL_ERROR
+def _words(raw: bytes) -> str:
+    """A text, or the start of whatever stands in its place; nothing for ``null``."""
+    if raw == b"null":
+        return ""
+    text = text_of(raw)
+    return _readable(raw[:DETAIL_CHARS].decode(errors="replace") if text is None else text)
 
 
 def _readable(message: str) -> str:

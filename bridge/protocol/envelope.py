@@ -4,8 +4,9 @@ Owns the narrow decode of the hot path: five members, of which four stay the byt
 without building what is in them (a line of 60 MB costs no objects). Rules: what passes is valid
 JSON in valid UTF-8 on one line, byte for byte the agent's, but for a raw CR between tokens, which
 becomes a space (it would end an SSE line; inside a string it is not JSON at all, RFC 8259 section
-7). msgspec checks the grammar of what it skips, but not its UTF-8; ``is_utf8`` does. Of duplicate
-members the last counts. Knows nothing of ids in flight.
+7), and a byte order mark in front, which is left out (section 8.1). msgspec checks the grammar of
+what it skips, but not its UTF-8; ``is_utf8`` does. Of duplicate members the last counts. Knows
+nothing of ids in flight.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def _decode_carefully(line: bytes) -> Envelope | Unreadable:
+    line = line.removeprefix(codecs.BOM_UTF8)
     try:
         found = walker.members(_RAW_DECODER, line)
     except RecursionError:

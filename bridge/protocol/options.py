@@ -3,7 +3,8 @@
 Agents say the same thing up to three times: ``modes``, ``models`` and ``configOptions`` whose
 categories are ``mode`` and ``model``; some have only one of them. The bridge shows all three in
 step, whichever changes. Values are replaced, never mutated, so that a published view stays what
-it was.
+it was. What has no text to be chosen by is not shown as a mode or a model; nothing an agent sends
+raises.
 
 Shapes: ``mode`` is ``{current, available: [{id, name, description}]}``, ``model`` is
 ``{current, available: [{id, name}]}``, ``configOptions`` the agent's own list, verbatim.
@@ -13,7 +14,6 @@ Source: ACP, session modes and session config options; Cursor's dialect, where `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 View = dict[str, Any]
@@ -78,9 +78,7 @@ def with_value(view: View, config_id: str, value: Any) -> View:
 
 def find(options: Any, category: str) -> dict[str, Any] | None:
     """The option that stands for ``mode`` or ``model``, by its category, else by its id."""
-    if not isinstance(options, list):
-        return None
-    named = [each for each in options if isinstance(each, dict)]
+    named = _objects(options)
     for each in named:
         if each.get("category") == category:
             return each
@@ -89,17 +87,16 @@ def find(options: Any, category: str) -> dict[str, Any] | None:
 
 def ids_of(options: Any, category: str) -> set[str]:
     """The ids of every option of a category: an agent may have more than one."""
-    listed = options if isinstance(options, list) else []
     return {
         each["id"]
-        for each in listed
-        if isinstance(_id_of(each), str) and category in (each.get("category"), each["id"])
+        for each in _objects(options)
+        if isinstance(each.get("id"), str) and category in (each.get("category"), each["id"])
     }
 
 
 def option_ids(options: Any) -> list[str]:
     """The ids of all options, in order."""
-    return [each["id"] for each in options or [] if isinstance(_id_of(each), str)]
+    return [each["id"] for each in _objects(options) if isinstance(each.get("id"), str)]
 
 
 def values_of(option: dict[str, Any]) -> list[Any] | None:
@@ -110,14 +107,38 @@ def values_of(option: dict[str, Any]) -> list[Any] | None:
     return [each.get("value") for each in _choices(listed)]
 
 
-def _choices(listed: list[Any]) -> Iterator[dict[str, Any]]:
-    for each in listed:
-        if not isinstance(each, dict):
-            continue
+def by_id(options: Any, config_id: str) -> dict[str, Any] | None:
+    """The option of this id; ``None`` where there is none."""
+    return next((each for each in _objects(options) if each.get("id") == config_id), None)
+
+
+def _choices(listed: Any) -> list[dict[str, Any]]:
+    """What can be chosen, in order: groups are opened, however deep, what is no object left out."""
+    found: list[dict[str, Any]] = []
+    rest = _objects(listed)[::-1]
+    while rest:
+        each = rest.pop()
         if isinstance(each.get("options"), list):
-            yield from _choices(each["options"])
+            rest += _objects(each["options"])[::-1]
         else:
-            yield each
+            found.append(each)
+    return found
+
+
+def _objects(listed: Any) -> list[dict[str, Any]]:
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _shown(each: dict[str, Any], key: str, *others: str) -> dict[str, Any] | None:
+    """One that can be chosen, as the Session shows it; ``None`` where it has no id to choose by."""
+    chosen = _text(each.get(key))
+    if chosen is None:
+        return None
+    return {"id": chosen} | {name: _text(each.get(name)) for name in ("name", *others)}
 
 
 def _id_of(option: Any) -> Any:
@@ -131,35 +152,27 @@ def _options(listed: Any) -> list[Any]:
 def _mode(modes: Any) -> View | None:
     if not isinstance(modes, dict):
         return None
-    available = [
-        {"id": each.get("id"), "name": each.get("name"), "description": each.get("description")}
-        for each in modes.get("availableModes") or []
-        if isinstance(each, dict)
-    ]
-    return {"current": modes.get("currentModeId"), "available": available}
+    listed = [_shown(each, "id", "description") for each in _objects(modes.get("availableModes"))]
+    return _view(modes.get("currentModeId"), listed)
 
 
 def _model(models: Any) -> View | None:
     if not isinstance(models, dict):
         return None
-    available = [
-        {"id": each.get("modelId"), "name": each.get("name")}
-        for each in models.get("availableModels") or []
-        if isinstance(each, dict)
-    ]
-    return {"current": models.get("currentModelId"), "available": available}
+    listed = [_shown(each, "modelId") for each in _objects(models.get("availableModels"))]
+    return _view(models.get("currentModelId"), listed)
 
 
 def _from_option(option: dict[str, Any] | None, category: str) -> View | None:
     if option is None:
         return None
-    available: list[dict[str, Any]] = []
-    for each in _choices(option.get("options") or []):
-        shown = {"id": each.get("value"), "name": each.get("name")}
-        if category == "mode":
-            shown["description"] = each.get("description")
-        available.append(shown)
-    return {"current": option.get("currentValue"), "available": available}
+    others = ("description",) if category == "mode" else ()
+    listed = [_shown(each, "value", *others) for each in _choices(option.get("options"))]
+    return _view(option.get("currentValue"), listed)
+
+
+def _view(current: Any, listed: list[dict[str, Any] | None]) -> View:
+    return {"current": _text(current), "available": [each for each in listed if each is not None]}
 
 
 def _described(fresh: list[dict[str, Any]], known: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -37,6 +37,11 @@ _ENDED: Final = frozenset(status for status, steps in TABLE.items() if not steps
 
 TEXT_LIMIT_BYTES: Final = 1024 * 1024
 
+STOP_REASONS: Final = frozenset(
+    {"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}
+)
+"""Those of ACP (https://agentclientprotocol.com/protocol/prompt-turn#stop-reasons)."""
+
 _LIMITS: Final = frozenset({"max_tokens", "max_turn_requests"})
 
 

@@ -69,9 +69,10 @@ async def agent_sessions(
         if not is_borrowed:
             link.is_expected_to_end = True
             await link.stop(services)
+    listed = result.get("sessions")
     result["sessions"] = [
         each
-        for each in result.get("sessions") or []
+        for each in (listed if isinstance(listed, list) else [])
         if _is_visible(services, principal, agent, each) and _is_in(services, roots, each)
     ]
     return result

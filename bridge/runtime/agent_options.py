@@ -30,8 +30,8 @@ async def set_model(session: LiveSession, model_id: str) -> None:
 
 async def set_option(session: LiveSession, config_id: str, value: Any) -> None:
     """Set a configuration option. Raises ``config-not-available``."""
-    listed = session.projection.view.get("configOptions") or []
-    option = next((each for each in listed if each.get("id") == config_id), None)
+    listed = session.projection.view.get("configOptions")
+    option = options.by_id(listed, config_id)
     if option is None:
         raise CallerError(
             "config-not-available",
@@ -103,7 +103,7 @@ async def apply_choices(
 
 
 async def apply_defaults(session: LiveSession) -> None:
-    """The configuration's default model and mode, where the agent offers them.
+    """The configuration's default model and mode; one that is not offered is said as a warning.
 
     Cursor starts with whatever was chosen last on the box (donovan-yohan/relay-ide#1590).
     """
@@ -113,8 +113,14 @@ async def apply_defaults(session: LiveSession) -> None:
         ("mode", agent.default_mode, set_mode),
     ):
         known = session.projection.view.get(category)
-        if value and known and known["current"] != value and value in _ids(known):
-            await _try(session, f"{category} {value}", method(session, value))
+        if not value or not known or not _ids(known):
+            continue
+        if (offered := _offered_as(value, _ids(known))) is None:
+            detail = f"The agent offers no {category} {value}; it goes on with {known['current']}."
+            session.note("default-not-offered", detail)
+            session.commit()
+        elif offered != known["current"]:
+            await _try(session, f"{category} {offered}", method(session, offered))
 
 
 async def _try(session: LiveSession, what: str, doing: Any) -> None:
@@ -141,6 +147,19 @@ def _plain(view: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _ids(known: dict[str, Any]) -> list[Any]:
     return [each.get("id") for each in known.get("available") or []]
+
+
+def _offered_as(value: str, offered: list[Any]) -> str | None:
+    """The configured id as it is offered; None where it is not.
+
+    With the model picker Cursor names models without what stands in brackets otherwise
+    (tiann/hapi#967), so ``default[]`` is also ``default``, where that is one model.
+    """
+    if value in offered:
+        return value
+    bare = value.removesuffix("[]")
+    found = [each for each in offered if isinstance(each, str) and each.split("[")[0] == bare]
+    return found[0] if len(found) == 1 else None
 
 
 def _check(session: LiveSession, category: str, value: str) -> None:

@@ -56,8 +56,10 @@ def withdraw_all(session: LiveSession, by: WithdrawnBy, *, turn_id: str | None =
 
 def agent_cancelled(session: LiveSession, params: bytes) -> None:
     """ACP's ``$/cancel_request``: the agent no longer waits for an answer."""
-    rpc_id = decoded(params).get("requestId")
-    request = session.held.by_rpc_id(session.session_id, acp.dumps(rpc_id))
+    told = decoded(params)
+    if "requestId" not in told:
+        return
+    request = session.held.by_rpc_id(session.session_id, acp.dumps(told["requestId"]))
     if request is not None:
         _withdraw(session, request, "agent-cancelled")
 

@@ -73,7 +73,8 @@ class Catalog:
     def learn(self, name: str, initialized: dict[str, Any], view: dict[str, Any] | None) -> None:
         """A live process has shown what it is; ``view`` is that of a session it opened."""
         known = self._known[name]
-        known.capabilities = initialized.get("agentCapabilities") or {}
+        capabilities = initialized.get("agentCapabilities")
+        known.capabilities = capabilities if isinstance(capabilities, dict) else {}
         info = initialized.get("agentInfo")
         if isinstance(info, dict) and isinstance(info.get("version"), str):
             known.version = info["version"]
@@ -110,7 +111,7 @@ class Catalog:
 
 def _locate(known: Known) -> None:
     agent = known.agent
-    if agent.dialect == "cursor" and len(agent.command) <= 1:
+    if agent.dialect == "cursor" and agent.command[1:] in ((), ("acp",)):
         _locate_cursor(known, agent.command[0] if agent.command else "")
         return
     if not agent.command:
@@ -118,16 +119,22 @@ def _locate(known: Known) -> None:
         known.hint = "Set `command` in its table of the configuration."
         return
     program = os.path.expanduser(agent.command[0])
-    path = agent.env.get("PATH")
-    if shutil.which(program, path=path.get_secret_value() if path else None) is None:
+    if shutil.which(program, path=_env(agent).get("PATH")) is None:
         known.problem = f"{agent.command[0]} is not on this box, or not executable."
         known.hint = "Install it, or mend `command` in its table of the configuration."
         return
-    known.argv = (program, *agent.command[1:])
+    flags = cursor_argv("", agent.root_flags, agent.endpoint, agent.insecure_tls)[1:-1]
+    if flags and agent.command[-1] != "acp":
+        known.problem = (
+            "`root_flags`, `endpoint` and `insecure_tls` need a command that ends in acp."
+        )
+        known.hint = "Write the flags into `command`, or leave its arguments out."
+        return
+    known.argv = (program, *agent.command[1:-1], *flags, *agent.command[1:][-1:])
 
 
 def _locate_cursor(known: Known, configured: str) -> None:
-    found = find_cursor(configured)
+    found = find_cursor(configured, _env(known.agent))
     if found is None:
         known.problem = "Cursor's command line agent is not on this box."
         known.hint = "Install Cursor's CLI, or set `command` in [agents.cursor]."
@@ -135,3 +142,11 @@ def _locate_cursor(known: Known, configured: str) -> None:
     agent = known.agent
     known.version = found.version
     known.argv = cursor_argv(found.path, agent.root_flags, agent.endpoint, agent.insecure_tls)
+
+
+def _env(agent: Agent) -> dict[str, str]:
+    """Where its program is looked for: in the bridge's environment, or places of its own."""
+    places = {
+        name: agent.env[name].get_secret_value() for name in {"PATH", "HOME"} & agent.env.keys()
+    }
+    return {**os.environ, **places}

@@ -25,6 +25,10 @@ from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 
 _RETRY_AFTER_S: Final = 60
+_UNSEEN: Final = (
+    "The agent asks for something before it makes a session. Create it with Prefer: respond-async, "
+    "then the question is one of its requests."
+)
 
 
 class Creation:
@@ -202,6 +206,8 @@ class Creation:
             except AgentError as error:
                 if error.code == "agent-auth-required":
                     self._catalog.needs_login(session.agent)
+                if error.code == "agent-timeout" and len(session.held):
+                    error.hint = _UNSEEN
                 raise
             finally:
                 session.is_starting = False

@@ -26,6 +26,8 @@ from pathlib import Path
 from bridge.runtime.environment import inherited
 
 PROBE_LIMIT_S = 5.0
+_NAMES = ("cursor-agent", "agent")
+"""What Cursor's installer calls it, the name that nobody else uses first."""
 _MAX_ANSWER_BYTES = 4096
 _VERSION = re.compile(r"\d{4}\.\d{2}\.\d{2}(?:-\d{2}-\d{2}-\d{2})?-[0-9a-z]{5,40}", re.ASCII)
 
@@ -81,18 +83,23 @@ def cursor_argv(
     insecure_tls: bool = False,
 ) -> tuple[str, ...]:
     """The command line of an ACP agent: flags stand before ``acp``, keys in none of them."""
-    return (
-        path,
-        *root_flags,
-        *(("-e", endpoint) if endpoint else ()),
-        *(("-k",) if insecure_tls else ()),
-        "acp",
-    )
+    return (path, *root_flags, *_connection_flags(endpoint, insecure_tls), "acp")
+
+
+def login_argv(program: str, endpoint: str = "", insecure_tls: bool = False) -> tuple[str, ...]:
+    """What a person types to log in where :func:`cursor_argv` connects to; without a folder."""
+    name = os.path.basename(program)
+    known = name if name in _NAMES else _NAMES[0]
+    return (known, *_connection_flags(endpoint, insecure_tls), "login")
+
+
+def _connection_flags(endpoint: str, insecure_tls: bool) -> tuple[str, ...]:
+    return (*(("-e", endpoint) if endpoint else ()), *(("-k",) if insecure_tls else ()))
 
 
 def _candidates(env: Mapping[str, str]) -> Iterator[str]:
     local = Path(env.get("HOME") or "~").expanduser() / ".local/bin"
-    for name in ("cursor-agent", "agent", str(local / "cursor-agent"), str(local / "agent")):
+    for name in (*_NAMES, *(str(local / name) for name in _NAMES)):
         if path := _usable(name, env):
             yield path
 

@@ -8,6 +8,7 @@ links never reach a caller. Each step has its own time limit.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from bridge.config import Agent, Limits
 from bridge.errors import AgentError, BridgeError
 from bridge.protocol import acp
 from bridge.redact import redact
+from bridge.runtime.find import login_argv
 from bridge.runtime.link import AUTH_REQUIRED, AgentLink
 
 _TRANSIENT_CODE: Final = -32603
@@ -39,7 +41,7 @@ async def initialize(link: AgentLink, agent: Agent, limits: Limits, version: str
     result = await link.call("initialize", params, limit_s=limits.initialize_s)
     if not isinstance(result, dict):
         raise AgentError("agent-protocol-error", "The agent's answer to initialize is no object.")
-    if result.get("protocolVersion", 1) != 1:
+    if result.get("protocolVersion") not in (None, 1):
         raise AgentError(
             "agent-protocol-error",
             f"The agent speaks ACP version {result['protocolVersion']!r}; the bridge speaks 1.",
@@ -121,13 +123,17 @@ async def _with_login(link: AgentLink, agent: Agent, limits: Limits, ask: Call) 
 
 def login_needed(link: AgentLink, agent: Agent, cause: AgentError | None = None) -> AgentError:
     """The problem of an agent that nobody is logged in to, with the command that mends it."""
+    offered = link.initialized.get("authMethods")
     methods = [
         each.get("id")
-        for each in link.initialized.get("authMethods") or []
+        for each in (offered if isinstance(offered, list) else [])
         if isinstance(each, dict)
     ]
     if agent.dialect == "cursor":
-        hint = "Run `cursor-agent login` on the bridge's box, or set CURSOR_API_KEY for the agent."
+        words = login_argv(link.program, agent.endpoint, agent.insecure_tls)
+        hint = (
+            f"Run `{shlex.join(words)}` on the bridge's box, or set CURSOR_API_KEY for the agent."
+        )
     else:
         hint = "Log in with the agent's own command on the bridge's box, or set `auth_method`."
     extra: dict[str, Any] = {"authMethods": methods}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 
+from bridge.errors import BridgeError
 from bridge.runtime import environment, handshake
 from bridge.runtime.link import AgentLink, LinkOwner
 from bridge.runtime.pool import Slot
@@ -28,6 +29,7 @@ async def launch(
     link = AgentLink(owned_by, max_line_bytes=services.settings.limits.line_bytes)
     try:
         plan = _plan(services, agent, owner, cwd)
+        link.program = plan.argv[0]
         link.secrets = plan.secrets
         await services.stagger(agent).wait()
         link.process = await services.spawn(plan, link)
@@ -40,9 +42,11 @@ async def launch(
         await handshake.initialize(
             link, services.agent(agent), services.settings.limits, services.version
         )
-    except BaseException:
+    except BaseException as error:
         link.is_expected_to_end = True
         await link.stop(services)
+        if isinstance(error, BridgeError):
+            link.explain(error)
         raise
     services.hooks.catalog.learn(agent, link.initialized, None)
     return link

@@ -86,6 +86,7 @@ async def _start(session: LiveSession, opening: Opening) -> dict[str, Any]:
         except BridgeError as error:
             if link is not None:
                 await discard(session, link)
+                link.explain(error)
             _check_open(session)
             if attempt + 1 == _ATTEMPTS or not handshake.is_transient(error):
                 raise

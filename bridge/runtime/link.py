@@ -63,6 +63,8 @@ class AgentLink:
         self.initialized: dict[str, Any] = {}
         self.is_stopping = False
         self.is_expected_to_end = False
+        self.program = ""
+        """The first word of its command line."""
         self.secrets: tuple[str, ...] = ()
         """Values to mask in what the agent says of its failures."""
         self.opening_call: str | None = None
@@ -77,6 +79,12 @@ class AgentLink:
     def is_alive(self) -> bool:
         """Whether messages can still be sent with hope of an answer."""
         return self.process is not None and self.status is None and not self.is_stopping
+
+    def explain(self, error: BridgeError) -> None:
+        """Add what the process wrote to stderr to the problem of a start that failed."""
+        tail = self.process.stderr_tail if self.process is not None else ""
+        if tail:
+            error.extra.setdefault("stderrTail", tail)
 
     # -- from the process ---------------------------------------------------------------------
 
@@ -222,8 +230,13 @@ def rpc_failure(error: RpcError, secrets: tuple[str, ...]) -> AgentError:
 
 def describe(message: str, data: Any) -> str:
     """The agent's words for a person: its message, and what ``data`` adds to it."""
-    if isinstance(data, dict):
-        more = data.get("message") or data.get("details")
-        if isinstance(more, str) and more and more != message:
-            return f"The agent says: {message} ({more})"
-    return f"The agent says: {message}"
+    more = (data.get("message") or data.get("details")) if isinstance(data, dict) else data
+    if not isinstance(more, str) or more == message:
+        more = ""
+    if not message and not more:
+        return "The agent gave no reason."
+    return (
+        f"The agent says: {message} ({more})"
+        if message and more
+        else f"The agent says: {message}{more}"
+    )

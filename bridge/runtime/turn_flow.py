@@ -14,13 +14,14 @@ from bridge.errors import AgentError, BridgeError, CallerError, Code
 from bridge.ids import new_id
 from bridge.protocol import acp, cursor, handed
 from bridge.protocol.connection import Responded
-from bridge.protocol.turns import Turn, Verb, judge
-from bridge.redact import redact_all
+from bridge.protocol.turns import STOP_REASONS, Turn, Verb, judge
+from bridge.redact import redact, redact_all
 from bridge.runtime import answers
 from bridge.runtime.link import rpc_failure
 from bridge.runtime.session import LiveSession
 
 _KEPT_PROMPT_BYTES: Final = 1024 * 1024
+_SHOWN_BYTES: Final = 200
 
 WithdrawnBy = Literal["cancel", "agent-exit", "agent-cancelled", "turn-ended", "session-deleted"]
 
@@ -125,6 +126,8 @@ def prompt_answered(session: LiveSession, message: Responded) -> None:
     turn.result = result
     turn.stop_reason = stop_reason if isinstance(stop_reason, str) else None
     turn.usage = result["usage"] if isinstance(result.get("usage"), dict) else None
+    if turn.stop_reason not in STOP_REASONS:
+        _warn_of_reason(session, message)
     verdict = judge(
         turn.stop_reason or "", was_cancelled=was_cancelled, was_refused=session.was_refused
     )
@@ -136,6 +139,13 @@ def prompt_answered(session: LiveSession, message: Responded) -> None:
             return
         outcome = "suspected-error"
     finish(session, verdict.verb, outcome)
+
+
+def _warn_of_reason(session: LiveSession, message: Responded) -> None:
+    """The turn is over, since the agent answered; how it went is anybody's guess."""
+    shown = (message.result or b"null")[:_SHOWN_BYTES].decode(errors="replace")
+    detail = f"The prompt was answered without a stop reason of ACP's: {shown}"
+    session.note("stop-reason-unknown", redact(detail, _secrets(session)))
 
 
 def finish(

@@ -267,9 +267,10 @@ def test_a_result_ends_the_call(rest: bytes, result: bytes) -> None:
     [
         (b'{"code":-32000,"message":"m"}', RpcError(-32000, "m", None)),
         (b'{"code":400,"message":"m","data": {"a":1} }', RpcError(400, "m", b'{"a":1}')),
-        (b'{"code":"E","message":["m"],"data":null}', RpcError(-32603, "", b"null")),
-        (b'{"code":1.5}', RpcError(-32603, "", None)),
-        (b'{"code":%b}' % (b"9" * 100), RpcError(-32603, "", None)),
+        (b'{"code":"E","message":["m"],"data":null}', RpcError(-32603, '["m"] (E)', b"null")),
+        (b'{"code":null,"message":null}', RpcError(-32603, "", None)),
+        (b'{"code":1.5}', RpcError(-32603, "(1.5)", None)),
+        (b'{"code":%b}' % (b"9" * 100), RpcError(-32603, "(" + "9" * 100 + ")", None)),
         (b'{"message":"a\\ud83d"}', RpcError(-32603, "a\ufffd", None)),
         (b'"boom"', RpcError(-32603, "boom", None)),
         (b"[1,2]", RpcError(-32603, "[1,2]", None)),
