@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -101,6 +103,29 @@ def case_of(folder: Path, *steps: Json, **case: Any) -> Path:
 def test_a_case_has_only_steps_that_can_be_played(path: Path) -> None:
     case = json.loads(path.read_text())
     assert not [step for step in steps_in(case) if not hasattr(Play, f"do_{next(iter(step))}")]
+
+
+def words_in(path: Path) -> Iterator[str]:
+    """Every text of a module of tests, and every piece of a text that is put together."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_every_case_and_every_prompt_of_one_is_played_by_a_test() -> None:
+    """A case is named by a text of its name, its prompts by texts of the same module."""
+    modules = {path: set(words_in(path)) for path in FOLDER.parent.rglob("*.py")}
+    unplayed = []
+    for path in CASES:
+        said = [words for words in modules.values() if path.stem in words]
+        words = {word for each in said for word in each if "\n" not in word}
+        if not said:
+            unplayed.append(path.stem)
+        for script in json.loads(path.read_text()).get("prompts", []):
+            match = script["match"]
+            if match is not None and not any(re.search(match, word) for word in words):
+                unplayed.append(f"{path.stem}: {match}")
+    assert unplayed == []
 
 
 def test_a_step_that_nobody_knows_ends_the_agent(tmp_path: Path) -> None:
