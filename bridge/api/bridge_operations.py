@@ -50,6 +50,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         problems=("agent-not-found", "not-supported", "path-outside-roots", *AGENT_PROBLEMS),
         query=("cwd", "cursor"),
         tag="agents",
+        notes="Asks the agent itself, for which a process may be started: hence the scope.",
     ),
     Operation(
         "GET",

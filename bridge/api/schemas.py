@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 JsonObject = dict[str, Any]
 Name = Annotated[str, Field(min_length=1, max_length=512)]
+Rules = Annotated[
+    JsonObject, WithJsonSchema({"$ref": "#/components/schemas/Permissions"}, mode="validation")
+]
 Path = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
@@ -38,7 +41,7 @@ class CreateSessionBody(Body):
     )
     mcp_servers: Annotated[list[JsonObject], Field(max_length=64)] = Field(default_factory=list)
     metadata: JsonObject = Field(default_factory=dict)
-    permissions: JsonObject | None = None
+    permissions: Rules | None = None
     resume: Name | None = None
     meta: JsonObject | None = Field(default=None, alias="_meta")
 
@@ -48,7 +51,7 @@ class PatchSessionBody(Body):
 
     title: Annotated[str, Field(max_length=1024)] | None = None
     metadata: JsonObject | None = None
-    permissions: JsonObject | None = None
+    permissions: Rules | None = None
 
 
 class ContentBlock(BaseModel):

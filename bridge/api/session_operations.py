@@ -100,6 +100,9 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         headers=("Idempotency-Key", "Prefer"),
         is_stream=True,
         tag="turns",
+        notes="What the agent takes is known once its first process has said it. Until then any "
+        "content is accepted; what turns out not to be taken fails the turn with "
+        "`content-not-supported`.",
     ),
     Operation(
         "GET",

@@ -55,6 +55,8 @@ def shape(about: str, members: dict[str, Schema], *optional: str) -> Schema:
     }
 
 
+_PATTERN: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 1024}
+
 _CHOICES: Final = shape(
     "Modes and the current one.",
     {
@@ -227,7 +229,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {"requests": many(ref("Request")), "nextCursor": maybe(STRING), "lastId": COUNT},
     ),
     "Permissions": shape(
-        "Rules by which requests are answered without asking; the first that fits wins.",
+        "Rules by which requests are answered without asking; the first that fits wins. All "
+        "patterns together have at most 16,384 characters. Where a request takes too many steps "
+        "to judge, a person is asked.",
         {
             "rules": many(
                 shape(
@@ -235,7 +239,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
                     {
                         "match": shape(
                             "What it speaks of; every member must fit.",
-                            {"kind": STRING, "path": STRING, "title": STRING, "method": STRING},
+                            dict.fromkeys(("kind", "path", "title", "method"), _PATTERN),
                             "kind",
                             "path",
                             "title",
@@ -251,7 +255,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
                         ),
                     },
                 )
-            ),
+            )
+            | {"maxItems": 1000},
             "onTimeout": shape(
                 "What is answered when nobody replies.",
                 {"afterSeconds": {"type": "number", "exclusiveMinimum": 0}, "reply": STRING},

@@ -7,7 +7,8 @@ decides, and where none does a person is asked. Rules:
 * a path rule speaks of *every* path in the request's locations and diffs, each judged by where
   it leads; what cannot be judged does not match;
 * titles are the agent's words and never a reason to allow;
-* what is no permission can only be cancelled or asked.
+* what is no permission can only be cancelled or asked;
+* a decision takes so many steps and no more: beyond them a person is asked.
 
 Knows no file system and no time: resolving a path, and noticing that a limit has passed, are
 the caller's part.
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from bridge.errors import CallerError
-from bridge.protocol.globs import path_matches, text_matches
+from bridge.protocol.globs import Glob, path_glob, text_glob
 from bridge.protocol.held import (
     LASTING,
     Answer,
@@ -41,8 +42,13 @@ _PERMISSION = "session/request_permission"
 _MEMBERS = ("kind", "path", "title", "method")
 _MAX_RULES = 1000
 _MAX_PATTERN = 1024
+_MAX_PATTERNS = 16_384
 _MAX_PATH = 4096
 _MAX_AFTER_S = 1e9
+_MAX_STEPS = 30_000
+"""Steps of one decision: some 10 ms on a slow machine, during which nobody else is served."""
+_STEPS_OF_A_FOLDER = 16
+"""What resolving costs for each segment of a path, beside matching a character."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -118,6 +124,7 @@ class _Reader:
 
     def __init__(self, allow_always: bool) -> None:
         self._allow_always = allow_always
+        self._characters = 0
         self.errors: list[dict[str, str]] = []
 
     def permissions(self, raw: object, at: str) -> Permissions:
@@ -127,10 +134,10 @@ class _Reader:
             self._fault(f"{at}/rules", f"is a list of at most {_MAX_RULES} rules")
             rules = []
         limit = given.get("onTimeout")
-        return Permissions(
-            tuple(self._rule(rule, f"{at}/rules/{n}") for n, rule in enumerate(rules)),
-            None if limit is None else self._limit(limit, f"{at}/onTimeout"),
-        )
+        found = tuple(self._rule(rule, f"{at}/rules/{n}") for n, rule in enumerate(rules))
+        if self._characters > _MAX_PATTERNS:
+            self._fault(f"{at}/rules", f"have at most {_MAX_PATTERNS} characters in all patterns")
+        return Permissions(found, None if limit is None else self._limit(limit, f"{at}/onTimeout"))
 
     def _rule(self, raw: object, at: str) -> Rule:
         given = self._object(raw, at, ("match", "reply"))
@@ -166,6 +173,7 @@ class _Reader:
 
     def _pattern(self, raw: object, at: str) -> str:
         if isinstance(raw, str) and 0 < len(raw) <= _MAX_PATTERN and "\0" not in raw:
+            self._characters += len(raw)
             return raw
         self._fault(at, f"is a text of 1 to {_MAX_PATTERN} characters")
         return ""
@@ -208,6 +216,33 @@ def _allows(reply: Reply) -> bool:
 # --- Deciding ---------------------------------------------------------------------------------
 
 
+class _TooManySteps(Exception):
+    """A decision costs more than it may."""
+
+
+class Steps:
+    """Counts the steps of decisions; each may take so many. For whoever makes several in a row."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._limit = 0
+
+    @property
+    def are_many(self) -> bool:
+        """Whether it is time to let others have their turn."""
+        return self.taken >= _MAX_STEPS
+
+    def begin(self) -> None:
+        """The next decision."""
+        self._limit = self.taken + _MAX_STEPS
+
+    def take(self, count: int) -> None:
+        """So many more."""
+        self.taken += count
+        if self.taken > self._limit:
+            raise _TooManySteps
+
+
 def decide(
     permissions: Permissions,
     request: HeldRequest,
@@ -215,6 +250,7 @@ def decide(
     cwd: str,
     resolve: Callable[[str], str],
     allow_always: bool = False,
+    steps: Steps | None = None,
 ) -> Answer | None:
     """The answer the first fitting rule gives; ``None``: a person is asked.
 
@@ -222,14 +258,19 @@ def decide(
     absolute path to where it leads, and may raise ``OSError`` or ``ValueError``.
     """
     params = decoded(request.params)
-    subject = _Subject(request, params, cwd, resolve)
-    for rule in permissions.rules:
-        if not subject.fits(rule):
-            continue
-        if rule.reply == "ask":
-            return None
-        if answer := _carried_out(rule.reply, request, params, allow_always):
-            return answer
+    steps = steps or Steps()
+    steps.begin()
+    subject = _Subject(request, params, cwd, resolve, steps)
+    try:
+        for rule in permissions.rules:
+            if not subject.fits(rule):
+                continue
+            if rule.reply == "ask":
+                return None
+            if answer := _carried_out(rule.reply, request, params, allow_always):
+                return answer
+    except _TooManySteps:
+        pass
     return None
 
 
@@ -267,6 +308,7 @@ class _Subject:
         params: dict[str, Any],
         cwd: str,
         resolve: Callable[[str], str],
+        steps: Steps,
     ) -> None:
         given = params.get("toolCall")
         self._is_permission = request.kind == "permission"
@@ -274,9 +316,11 @@ class _Subject:
         self._tools = [tool for tool in (given, request.tool_call) if isinstance(tool, dict)]
         self._cwd = cwd
         self._resolve = resolve
+        self._steps = steps
         self._resolved: list[str] | None = None
 
     def fits(self, rule: Rule) -> bool:
+        self._steps.take(1)
         return (
             self._fits_method(rule.method)
             and (rule.kind is None or self._told("kind") == rule.kind)
@@ -294,13 +338,29 @@ class _Subject:
 
     def _fits_title(self, pattern: str) -> bool:
         title = self._told("title")
-        return title is not None and text_matches(pattern, title)
+        if title is None:
+            return False
+        self._steps.take(len(pattern) + len(title))
+        return text_glob(pattern).matches(title)
 
     def _fits_path(self, pattern: str) -> bool:
         if self._resolved is None:
             self._resolved = self._where_it_leads()
-        absolute = _absolute_pattern(pattern, self._cwd)
-        return bool(self._resolved) and all(_is_under(absolute, path) for path in self._resolved)
+        base, below = _absolute_pattern(pattern, self._cwd)
+        literal = base + below.split("*", 1)[0]
+        if not self._resolved or not self._all_begin_with(literal):
+            return False
+        self._steps.take(len(below))
+        glob = path_glob(below)
+        return all(self._is_under(base, glob, path) for path in self._resolved)
+
+    def _all_begin_with(self, literal: str) -> bool:
+        self._steps.take(len(self._resolved or ()))
+        return all(path.startswith(literal) for path in self._resolved or ())
+
+    def _is_under(self, base: str, glob: Glob, path: str) -> bool:
+        self._steps.take(len(path) - len(base))
+        return glob.matches(path[len(base) :])
 
     def _told(self, name: str) -> str | None:
         """The request's own word, else what the tool call said before."""
@@ -310,14 +370,20 @@ class _Subject:
     def _where_it_leads(self) -> list[str]:
         """All paths of the request, resolved; none if a single one cannot be judged."""
         found: list[str] = []
-        for path in dict.fromkeys(p for tool in self._tools for p in _paths(tool)):
+        for path in dict.fromkeys(p for tool in self._tools for p in self._paths(tool)):
             if not _is_plain(path):
                 return []
+            self._steps.take(_STEPS_OF_A_FOLDER * (1 + path.count("/")))
             try:
                 found.append(self._resolve(posixpath.join(self._cwd, path)))
             except (OSError, ValueError):
                 return []
         return found
+
+    def _paths(self, tool: dict[str, Any]) -> Iterator[str]:
+        for path in _paths(tool):
+            self._steps.take(1)
+            yield path
 
 
 def _is_plain(path: str) -> bool:
@@ -345,10 +411,3 @@ def _absolute_pattern(pattern: str, cwd: str) -> tuple[str, str]:
     base = "" if pattern.startswith("/") else cwd.rstrip("/")
     segments = [segment for segment in pattern.split("/") if segment not in ("", ".")]
     return base, "/" + "/".join(segments)
-
-
-def _is_under(pattern: tuple[str, str], path: str) -> bool:
-    base, below = pattern
-    if not path.startswith(f"{base}/"):
-        return False
-    return path_matches(below, path[len(base) :])

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import anyio.lowlevel
+
 from bridge.clock import parse_rfc3339, rfc3339
 from bridge.errors import CallerError
 from bridge.ids import new_id
@@ -112,15 +114,37 @@ def settle(
 
 
 def apply_rules(session: LiveSession) -> None:
-    """The rules changed: they hold for what already waits, and so do their time limits."""
-    for request in session.held.pending():
-        decided = _decide(session, request)
-        if decided is not None:
-            _settle_by_rule(session, request, decided)
-            continue
+    """The rules changed: they hold for what already waits, and so do their time limits.
+
+    Where that takes many steps the rest follows in a task, so that others are served in between.
+    """
+    waiting = session.held.pending()
+    for request in waiting:
         session.held.set_expiry(request.request_id, _expiry(session, request.created_at))
+    left = _apply(session, [each.request_id for each in waiting])
+    if left:
+        session.services.tasks.start_soon(_apply_left, session, left)
+
+
+def _apply(session: LiveSession, request_ids: list[str]) -> list[str]:
+    """Decide these, as far as they still wait; returns those for which it took too long."""
+    steps = rules.Steps()
+    waiting = {each.request_id: each for each in session.held.pending()}
+    left = [request_id for request_id in request_ids if request_id in waiting]
+    while left and not steps.are_many:
+        request = waiting[left.pop(0)]
+        if decided := _decide(session, request, steps):
+            _settle_by_rule(session, request, decided)
     session.refresh()
     schedule_expiry(session)
+    return left
+
+
+async def _apply_left(session: LiveSession, request_ids: list[str]) -> None:
+    while request_ids:
+        await anyio.lowlevel.checkpoint()
+        request_ids = _apply(session, request_ids)
+        session.commit()
 
 
 def expire(session: LiveSession) -> None:
@@ -202,10 +226,13 @@ def _hold(session: LiveSession, message: Requested, kind: Kind, subagent: str | 
         schedule_expiry(session)
 
 
-def _decide(session: LiveSession, request: HeldRequest) -> Answer | None:
+def _decide(
+    session: LiveSession, request: HeldRequest, steps: rules.Steps | None = None
+) -> Answer | None:
     return rules.decide(
         session.permissions,
         request,
+        steps=steps,
         cwd=session.cwd,
         resolve=session.services.resolve,
         allow_always=session.services.settings.permissions.allow_always,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import uuid
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
 from tests.e2e.contract import module_backend, module_bridge, module_tidy  # noqa: F401
-from tests.e2e.harness import Bridge, Json, ended
+from tests.e2e.harness import Bridge, Json, ended, serving
 from tests.e2e.test_contract_around import problem_of
 from tests.e2e.test_contract_sessions import path_of, shown
+from tests.faults.rig import PERMISSION, case
 
 pytestmark = pytest.mark.anyio
 
@@ -353,6 +355,33 @@ async def test_changed_rules_hold_for_what_already_waits(bridge: Bridge) -> None
     assert patched.json()["pendingRequests"] == []
     assert (await asked.read())["resolution"]["by"] == "policy"
     await asked.ended()
+
+
+async def test_rules_that_take_long_reach_all_that_waits_with_others_served_between(
+    tmp_path: Path,
+) -> None:
+    asking = {**PERMISSION["params"], "toolCall": {"toolCallId": "t", "title": "a" * 9000}}
+    steps = [PERMISSION | {"params": asking, "id": f"r{n}", "wait": False} for n in range(9)]
+    many = {"match": "^many", "steps": [*steps, {"wait_answers": 9}]}
+    command = case(tmp_path, prompts=[many])
+    async with serving(tmp_path, {"a": {"command": command}}, default_agent="a") as bridge:
+        session = await bridge.caller.session()
+        turn = await bridge.caller.prompt(session["sessionId"], "many")
+        async with bridge.caller.stream(f"{path_of(session)}/events") as events:
+            asked = 0
+            async for event in events:
+                asked += event.kind == "session/request_permission"
+                if asked == 9:
+                    break
+        slow = [{"match": {"title": f"*a*{n}"}, "reply": "cancel"} for n in range(2)]
+        changed = rules(*slow, {"match": {}, "reply": "reject_once"})
+        patched = await bridge.caller.http.patch(path_of(session), json={"permissions": changed})
+        assert patched.status_code == 200
+        assert 0 < len(patched.json()["pendingRequests"]) < 9
+        ended = await bridge.caller.settled(session["sessionId"], turn["turnId"])
+        assert ended["status"] == "completed", ended
+        listed = await bridge.caller.get(f"{path_of(session)}/requests?status=all")
+        assert {each["resolution"]["by"] for each in listed.json()["requests"]} == {"policy"}
 
 
 async def test_a_time_limit_counts_from_the_beginning_and_answers_as_told(bridge: Bridge) -> None:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.errors import CallerError
-from bridge.protocol.globs import path_matches, text_matches
+from bridge.protocol.globs import path_glob, text_glob
 from bridge.protocol.held import Answer, HeldRequest, kind_of
-from bridge.protocol.rules import Permissions, decide, on_timeout, parse
+from bridge.protocol.rules import Permissions, Steps, decide, on_timeout, parse
 
 AT = "2026-12-01T10:00:00.000Z"
 LINKS = {"/ws/out": "/etc", "/ws/in": "/ws/src"}
@@ -352,10 +352,41 @@ def slow_match(pattern: str, path: str) -> bool:
 )
 def test_a_glob_matches_what_trying_everything_finds(parts: list[str], path: str) -> None:
     pattern = "/" + "".join(parts)
-    assert path_matches(pattern, "/" + path) == slow_match(pattern, "/" + path)
+    assert path_glob(pattern).matches("/" + path) == slow_match(pattern, "/" + path)
 
 
 def test_a_hostile_pattern_and_path_are_matched_in_bounded_steps() -> None:
-    assert not path_matches("/" + "*a" * 300 + "b", "/" + "a" * 4000)
-    assert not path_matches("/" + "**a*" * 200 + "b", "/" + "a/" * 2000)
-    assert text_matches("*rm*", "sudo rm -rf /\n")
+    assert not path_glob("/" + "*a" * 300 + "b").matches("/" + "a" * 4000)
+    assert not path_glob("/" + "**a*" * 200 + "b").matches("/" + "a/" * 2000)
+    assert not path_glob("/**a*" + "a" * 500 + "b").matches("/" + "a" * 4000)
+    assert text_glob("*rm*").matches("sudo rm -rf /\n")
+    assert not text_glob("a/*/b").matches("a/b")
+
+
+HOSTILE = {
+    "stars": ({"path": "*a" * 500}, ["a" * 4000 + "b"]),
+    "folders": ({"path": "**/" + "*/" * 500 + "b"}, ["a/" * 2000 + "z"]),
+    "doubled": ({"path": "**a*" + "a" * 1000 + "b"}, ["a" * 4000]),
+    "paths": ({"path": "**/b"}, [str(n) for n in range(20_000)]),
+    "same": ({"path": "**/b"}, ["x"] * 40_000),
+    "titles": ({"title": "*a" * 500}, ["a"]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_rules_and_no_request_take_more_than_so_many_steps(name: str) -> None:
+    match, paths = HOSTILE[name]
+    count = 16_384 // len("".join(match.values()))
+    permissions = rules(*[(match, "reject_once")] * min(count, 999), ({}, "reject_once"))
+    steps = Steps()
+    held = request(*paths, title="a" * 200_000 + "b")
+    answer = decide(permissions, held, cwd="/w", resolve=resolve, steps=steps)
+    assert answer is None, "what costs too much is for a person to decide"
+    assert 30_000 < steps.taken < 300_000 and steps.are_many
+
+
+def test_the_patterns_of_all_rules_together_are_bounded() -> None:
+    with pytest.raises(CallerError) as caught:
+        rules(*[({"path": "a" * 1000}, "reject_once")] * 17)
+    [error] = caught.value.extra["errors"]
+    assert error["pointer"] == "#/permissions/rules" and "16384" in error["detail"]
