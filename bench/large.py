@@ -23,6 +23,7 @@ from bridge.clock import rfc3339
 from bridge.log.entry import Draft
 from bridge.log.store import Store
 from bridge.log.tables import Tables
+from bridge.protocol.view import new_view
 from bridge.runtime.rows import row_of
 
 READS = 10
@@ -206,29 +207,13 @@ def _drafts(view: dict[str, Any]) -> Iterable[Draft]:
 
 
 def _view(session_id: str, folder: Path, number: int) -> dict[str, Any]:
-    now = rfc3339(time.time() - number)
-    return {
-        "sessionId": session_id,
-        "owner": "local",
-        "agent": "flood",
-        "agentSessionId": session_id,
-        "cwd": str(folder),
-        "title": f"number {number}",
-        "status": "hibernated",
-        "problem": None,
-        "createdAt": now,
-        "updatedAt": now,
-        "mode": None,
-        "model": None,
-        "configOptions": [],
-        "commands": None,
-        "plan": [],
-        "todos": [],
-        "usage": None,
-        "turn": None,
-        "queue": [],
-        "pendingRequests": [],
-        "permissions": {"rules": []},
-        "metadata": {},
-        "capabilities": None,
-    }
+    return new_view(
+        session_id,
+        owner="local",
+        agent="flood",
+        cwd=str(folder),
+        at=rfc3339(time.time() - number),
+        status="hibernated",
+        title=f"number {number}",
+        agentSessionId=session_id,
+    )

@@ -15,32 +15,6 @@ from bridge.protocol import options, todos
 
 View = dict[str, Any]
 
-MEMBERS: Final = (
-    "sessionId",
-    "owner",
-    "agent",
-    "agentSessionId",
-    "cwd",
-    "title",
-    "status",
-    "problem",
-    "createdAt",
-    "updatedAt",
-    "mode",
-    "model",
-    "configOptions",
-    "commands",
-    "plan",
-    "todos",
-    "usage",
-    "turn",
-    "queue",
-    "pendingRequests",
-    "permissions",
-    "metadata",
-    "capabilities",
-)
-
 FOLDED_UPDATES: Final = frozenset(
     {
         "current_mode_update",
@@ -51,6 +25,50 @@ FOLDED_UPDATES: Final = frozenset(
         "session_info_update",
     }
 )
+
+_NEW: Final[View] = {
+    "sessionId": None,
+    "owner": None,
+    "agent": None,
+    "agentSessionId": None,
+    "cwd": None,
+    "title": None,
+    "status": "starting",
+    "problem": None,
+    "createdAt": None,
+    "updatedAt": None,
+    "mode": None,
+    "model": None,
+    "configOptions": [],
+    "commands": None,
+    "plan": [],
+    "todos": [],
+    "usage": None,
+    "turn": None,
+    "queue": [],
+    "pendingRequests": [],
+    "permissions": {"rules": []},
+    "metadata": {},
+    "capabilities": None,
+}
+"""Every member, as it is before anything is known of it."""
+
+
+def new_view(session_id: str, *, owner: str, agent: str, cwd: str, at: str, **known: Any) -> View:
+    """The view of a session that nothing has happened to; ``at`` is an RFC 3339 time.
+
+    ``known`` are members that are known from the beginning.
+    """
+    return {
+        **_NEW,
+        "sessionId": session_id,
+        "owner": owner,
+        "agent": agent,
+        "cwd": cwd,
+        "createdAt": at,
+        "updatedAt": at,
+        **known,
+    }
 
 
 def fold_update(view: View, update: Any) -> tuple[View, View]:

@@ -15,6 +15,7 @@ from bridge.errors import AgentError, BridgeError, CallerError, CapacityError, S
 from bridge.ids import new_id
 from bridge.protocol import handed, options, rules
 from bridge.protocol.projection import Projection
+from bridge.protocol.view import new_view
 from bridge.runtime import agent_options, lifecycle, rows, turn_flow
 from bridge.runtime.catalog import Catalog
 from bridge.runtime.commands import CreateSession
@@ -102,32 +103,16 @@ class Creation:
         if command.resume is not None:
             self._check_unused(command, agent)
         permissions = self._permissions(command, agent)
-        now = rfc3339(self._services.clock())
-        view: dict[str, Any] = {
-            "sessionId": new_id("ses"),
-            "owner": principal.owner,
-            "agent": agent,
-            "agentSessionId": None,
-            "cwd": cwd,
-            "title": command.title,
-            "status": "starting",
-            "problem": None,
-            "createdAt": now,
-            "updatedAt": now,
-            "mode": None,
-            "model": None,
-            "configOptions": [],
-            "commands": None,
-            "plan": [],
-            "todos": [],
-            "usage": None,
-            "turn": None,
-            "queue": [],
-            "pendingRequests": [],
-            "permissions": permissions.as_json(),
-            "metadata": dict(command.metadata),
-            "capabilities": None,
-        }
+        view = new_view(
+            new_id("ses"),
+            owner=principal.owner,
+            agent=agent,
+            cwd=cwd,
+            at=rfc3339(self._services.clock()),
+            title=command.title,
+            permissions=permissions.as_json(),
+            metadata=dict(command.metadata),
+        )
         private = {
             "mcpServers": servers,
             "additionalDirectories": extra,

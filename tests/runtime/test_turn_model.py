@@ -30,6 +30,7 @@ from bridge.principal import Principal
 from bridge.protocol.held import withdrawn_answer
 from bridge.protocol.projection import Projection
 from bridge.protocol.rules import parse
+from bridge.protocol.view import new_view
 from bridge.runtime import lifecycle, recovery, rows, turn_flow
 from bridge.runtime.commands import Cancel, CancelTurn, PatchSession, Prompt, Reply
 from bridge.runtime.handlers import Handlers
@@ -139,32 +140,16 @@ class Model(RuleBasedStateMachine):
     def open(self) -> None:
         """A session with an agent that is idle."""
         self._start()
-        now = "2027-01-15T08:00:00.000Z"
-        view: Json = {
-            "sessionId": f"ses_{'0' * 32}",
-            "owner": "owner",
-            "agent": "a",
-            "agentSessionId": "agent-session",
-            "cwd": str(self.folder),
-            "title": None,
-            "status": "idle",
-            "problem": None,
-            "createdAt": now,
-            "updatedAt": now,
-            "mode": None,
-            "model": None,
-            "configOptions": [],
-            "commands": None,
-            "plan": [],
-            "todos": [],
-            "usage": None,
-            "turn": None,
-            "queue": [],
-            "pendingRequests": [],
-            "permissions": {"rules": []},
-            "metadata": {},
-            "capabilities": {},
-        }
+        view = new_view(
+            f"ses_{'0' * 32}",
+            owner="owner",
+            agent="a",
+            cwd=str(self.folder),
+            at="2027-01-15T08:00:00.000Z",
+            status="idle",
+            agentSessionId="agent-session",
+            capabilities={},
+        )
         self.session_id = str(view["sessionId"])
         session = LiveSession(
             self.services,
