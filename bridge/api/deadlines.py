@@ -78,6 +78,15 @@ class BridgeSocket(WebSocketsSansIOProtocol):
             ending: dict[object, object] = {"soon": self.end_soon, "now": self.transport.abort}
             self.scope["extensions"][ENDING] = ending
 
+    def data_received(self, data: bytes) -> None:
+        """As in uvicorn; a handshake that the library cannot read ends the connection at once.
+
+        Nobody would answer it, and no deadline runs any more.
+        """
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.transport.abort()
+
     def end_soon(self) -> None:
         """Wait no longer than this for a caller that does not read or does not close."""
         self.loop.call_later(_END_S, self.transport.abort)

@@ -5,8 +5,9 @@ before h11 sees it, because h11 merges equal Content-Length headers, takes Conte
 Transfer-Encoding, and parses ten thousand headers. Rules, by RFC 9112: one Host (3.2), also for
 HTTP/1.0, whose requests would else pass by every check of it; an absolute-form target only for
 that same authority (3.2.2), and then as if it were origin-form; one Content-Length (6.3); no
-obsolete line folding (5.2). A refusal is an exception for whoever drives the connection, and the
-error to answer with is in :attr:`StrictConnection.refusal`.
+obsolete line folding (5.2), no control characters (RFC 9110, 5.5). A refusal is an exception for
+whoever drives the connection, and the error to answer with is in
+:attr:`StrictConnection.refusal`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _MOST_UPGRADE_LINE_BYTES = 8190
 """What the WebSocket library's own parser takes in a line."""
 
 _END = re.compile(rb"\n\r?\n")
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_SOCKET_KEY = re.compile(rb"[A-Za-z0-9+/]{21}[AQgw]==")
 _FOLD = re.compile(rb"\n[ \t]")
 _LENGTHS = re.compile(rb"\ncontent-length[ \t]*:([^\n]*)", re.IGNORECASE)
 _HUGE_TOKEN = re.compile(rb"\nauthorization:[^\n]{8192}", re.IGNORECASE)
@@ -102,6 +105,8 @@ def _oversize(head: bytes) -> BridgeError:
 
 
 def _ambiguity(head: bytes) -> BridgeError | None:
+    if _CONTROL.search(head):
+        return MalformedRequest("A request's head has no control characters.")
     if _FOLD.search(head):
         return MalformedRequest("Header lines must not be folded.")
     lengths = _LENGTHS.findall(head)
@@ -127,10 +132,36 @@ def _checked(request: h11.Request) -> h11.Request:
 
 
 def _check_upgrade(request: h11.Request) -> None:
-    if not any(name == b"upgrade" for name, _ in request.headers):
+    """A WebSocket's opening is whole (RFC 6455, 4.2.1), or it is not handed over at all.
+
+    The library that takes it from here answers a bad one in words of its own, or with silence.
+    """
+    fields = _listed(request, b"upgrade"), _listed(request, b"connection")
+    if b"websocket" not in fields[0] or b"upgrade" not in fields[1]:
         return
-    if request.method != b"GET":
-        raise MalformedRequest("A WebSocket begins with a GET.")
+    if request.method != b"GET" or request.http_version != b"1.1" or fields[0] != [b"websocket"]:
+        raise MalformedRequest("A WebSocket begins with a GET of HTTP/1.1, and is nothing else.")
+    if _listed(request, b"content-length") not in ([], [b"0"]) or _has_coding(request):
+        raise MalformedRequest("A WebSocket begins with a request that has no body.")
+    if _listed(request, b"sec-websocket-version") != [b"13"]:
+        raise MalformedRequest("The bridge speaks version 13 of the WebSocket protocol.")
+    keys = [value for name, value in request.headers if name == b"sec-websocket-key"]
+    if len(keys) != 1 or _SOCKET_KEY.fullmatch(keys[0]) is None:
+        raise MalformedRequest("A WebSocket begins with one Sec-WebSocket-Key of 16 bytes.")
+    _check_upgrade_size(request)
+
+
+def _listed(request: h11.Request, wanted: bytes) -> list[bytes]:
+    """The members of a header that is a list, in lower case."""
+    values = [value for name, value in request.headers if name == wanted]
+    return [each.strip(b" \t") for value in values for each in value.lower().split(b",")]
+
+
+def _has_coding(request: h11.Request) -> bool:
+    return any(name == b"transfer-encoding" for name, _ in request.headers)
+
+
+def _check_upgrade_size(request: h11.Request) -> None:
     longest = max(len(name) + len(value) + 4 for name, value in request.headers)
     if longest > _MOST_UPGRADE_LINE_BYTES:
         raise CallerError("headers-too-large", "A header is too large.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -150,3 +151,20 @@ async def ask(server: BridgeServer, request: bytes) -> bytes:
     async with calling(server) as caller:
         await caller.send(request)
         return await caller.rest()
+
+
+def problem_of(answer: bytes, status: int, code: str) -> dict[str, object]:
+    """The problem of a raw answer that refuses, with all that it must carry."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    assert lines[0].startswith(b"http/1.1 %d " % status), answer[:200]
+    assert b"content-type: application/problem+json" in lines
+    assert b"cache-control: no-store" in lines
+    assert b"connection: close" in lines
+    assert b"x-content-type-options: nosniff" in lines
+    assert any(line.startswith(b"x-request-id: ") for line in lines)
+    assert not any(line.startswith(b"server:") for line in lines)
+    document = json.loads(body)
+    assert (document["status"], document["code"]) == (status, code)
+    assert isinstance(document, dict)
+    return document
