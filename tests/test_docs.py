@@ -15,6 +15,22 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
 
 
+def test_every_page_is_reached_from_the_readme_and_no_link_is_dead() -> None:
+    reached, left = set[Path](), [ROOT / "README.md"]
+    while left:
+        page = left.pop()
+        reached.add(page)
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
+            if link.startswith(("http://", "https://")):
+                continue
+            target = (page.parent / link).resolve()
+            assert target.exists(), (page, link)
+            if target.suffix == ".md" and target not in reached:
+                left.append(target)
+    pages = {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")}
+    assert pages - reached == set()
+
+
 def test_every_test_that_the_page_on_cursor_names_exists() -> None:
     page = (ROOT / "docs" / "cursor.md").read_text("utf-8")
     named = set(re.findall(r"`(test_\w+)`", page))
