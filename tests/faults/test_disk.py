@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.harness import Caller, Json, Subprocess, ended
 from tests.faults.rig import Follower, agent, configured, is_gapless
-from tests.faults.small import fill, small_disk
+from tests.faults.small import Disk, fill, small_disk
 
 pytestmark = [pytest.mark.anyio, pytest.mark.faults, pytest.mark.timeout(120)]
 
@@ -19,9 +19,9 @@ RECOVERY_S = 5.0
 
 
 @pytest.fixture(name="disk")
-def _disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "state", 24) as folder:
-        yield folder
+def _disk(tmp_path: Path) -> Iterator[Disk]:
+    with small_disk(tmp_path / "state", 24) as disk:
+        yield disk
 
 
 async def _readiness(caller: Caller) -> str:
@@ -37,10 +37,10 @@ async def _until_ready(caller: Caller) -> float:
 
 
 async def test_a_full_disk_ends_turns_by_name_refuses_new_work_and_recovers_by_itself(
-    tmp_path: Path, disk: Path
+    tmp_path: Path, disk: Disk
 ) -> None:
     config = configured({"fake": agent(tmp_path)}, storage={"reserve_bytes": 1048576})
-    async with Subprocess(tmp_path, config) as process:
+    async with Subprocess(tmp_path, config, prefix=disk.prefix) as process:
         caller = await process.start()
         running, waiting, idle = [(await caller.session())["sessionId"] for _ in range(3)]
         asked = await caller.turn(waiting, "ask")
@@ -52,7 +52,7 @@ async def test_a_full_disk_ends_turns_by_name_refuses_new_work_and_recovers_by_i
             # Enough that the log meets the end of the disk in the middle of the turn.
             turn = await caller.prompt(running, "flood 200000")
             await follower.until(lambda seen: seen.last_seq > 100)
-            fill(disk / "ballast", leave=262144)
+            fill(disk.folder / "ballast", leave=262144)
             events = await _end_of(follower, turn)
             tasks.cancel_scope.cancel()
         assert events["error"]["code"] == "storage-full"
@@ -67,7 +67,7 @@ async def test_a_full_disk_ends_turns_by_name_refuses_new_work_and_recovers_by_i
         assert (await caller.get(f"/v1/sessions/{idle}")).status_code == 200
         assert (await caller.get("/v1/sessions")).status_code == 200
 
-        (disk / "ballast").unlink()
+        (disk.folder / "ballast").unlink()
         took_s = await _until_ready(caller)
         assert took_s <= RECOVERY_S
         answer = await caller.turn(idle, "hello")
@@ -89,10 +89,10 @@ async def _end_of(follower: Follower, turn: Json) -> Json:
 
 
 async def test_beyond_the_reserve_output_waits_and_goes_on_where_it_stopped(
-    tmp_path: Path, disk: Path
+    tmp_path: Path, disk: Disk
 ) -> None:
     config = configured({"fake": agent(tmp_path)}, storage={"reserve_bytes": 0})
-    async with Subprocess(tmp_path, config) as process:
+    async with Subprocess(tmp_path, config, prefix=disk.prefix) as process:
         caller = await process.start()
         session_id = (await caller.session())["sessionId"]
         follower = Follower(session_id)
@@ -100,7 +100,7 @@ async def test_beyond_the_reserve_output_waits_and_goes_on_where_it_stopped(
             tasks.start_soon(follower.follow, caller)
             turn = await caller.prompt(session_id, "hang")
             await follower.until(lambda seen: "hanging" in str(seen.events[-1:]))
-            fill(disk / "ballast")
+            fill(disk.folder / "ballast")
             await caller.post(f"/v1/sessions/{session_id}/cancel", {"hard": True})
             with anyio.fail_after(10):
                 while await _readiness(caller) != "storage-full":
@@ -108,7 +108,7 @@ async def test_beyond_the_reserve_output_waits_and_goes_on_where_it_stopped(
             before = follower.last_seq
             reply = await caller.post(f"/v1/sessions/{session_id}/prompt", {"prompt": "more"})
             assert reply.status_code == 507
-            (disk / "ballast").unlink()
+            (disk.folder / "ballast").unlink()
             took_s = await _until_ready(caller)
             end = await _end_of(follower, turn)
             tasks.cancel_scope.cancel()
@@ -119,10 +119,10 @@ async def test_beyond_the_reserve_output_waits_and_goes_on_where_it_stopped(
 
 
 async def test_a_bridge_killed_on_a_full_disk_starts_again_with_all_that_was_seen(
-    tmp_path: Path, disk: Path
+    tmp_path: Path, disk: Disk
 ) -> None:
     config = configured({"fake": agent(tmp_path)})
-    async with Subprocess(tmp_path, config) as process:
+    async with Subprocess(tmp_path, config, prefix=disk.prefix) as process:
         caller = await process.start()
         session_id = (await caller.session())["sessionId"]
         turn = await caller.prompt(session_id, "hang")
@@ -130,12 +130,12 @@ async def test_a_bridge_killed_on_a_full_disk_starts_again_with_all_that_was_see
             f"/v1/sessions/{session_id}/events", lambda event: event.kind == "session/update"
         )
         seen = await caller.log(session_id)
-        fill(disk / "ballast")
+        fill(disk.folder / "ballast")
         process.kill()
         caller = await process.start()
         assert (await caller.log(session_id))[: len(seen)] == seen
         assert (await caller.get("/v1/sessions")).status_code == 200
-        (disk / "ballast").unlink()
+        (disk.folder / "ballast").unlink()
         await _until_ready(caller)
         with anyio.fail_after(10):
             while (shown := await caller.settled(session_id, turn["turnId"]))["endedAt"] is None:
