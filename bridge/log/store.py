@@ -46,7 +46,8 @@ SYNC_EVERY_S: Final = 0.5
 
 _FRAME_BYTES: Final = 256
 """About what an entry takes beside its params and its type."""
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""What concerns the whole disk, and not one file of it."""
 
 
 class Store:
@@ -65,6 +66,7 @@ class Store:
         """Raises ``OSError`` where the folder cannot be made."""
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root = root
+        self._place = os.stat(root)
         self.last_id = 0
         self.is_full = False
         self._changed: anyio.Event | None = None
@@ -140,7 +142,9 @@ class Store:
         if not drafts:
             raise ValueError("an append needs an entry")
         if self.is_full and not is_essential:
-            raise StorageError("storage-full", "The log cannot be written: the disk is full.")
+            raise StorageError(
+                "storage-full", "The log cannot be written: the disk is full or gone."
+            )
         log = self._writable(session_id)
         records = self._records(log, drafts, meta)
         pieces = [piece for record in records for piece in pack(record)]
@@ -156,10 +160,24 @@ class Store:
         return records[-1]
 
     def recover(self) -> bool:
-        """After a full disk: whether there is room again, the reserve included."""
-        if self.is_full and self._reserve.restore() and self._reserve.has_room():
+        """Whether the disk takes what is new: after a full one, once there is room for the reserve.
+
+        Never where the folder has been taken away: what is written into files without a name is
+        gone with the process.
+        """
+        if not self._is_in_place():
+            if not self.is_full:
+                logger.critical("the folder %s is gone; nothing new is taken", self.root)
+            self.is_full = True
+        elif self.is_full and self._reserve.restore() and self._reserve.has_room():
             self.is_full = False
         return not self.is_full
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.root), self._place)
+        except OSError:
+            return False
 
     def sessions(self) -> list[str]:
         """The sessions that have a folder."""

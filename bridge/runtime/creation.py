@@ -303,7 +303,7 @@ class Creation:
 
     def _started(self, session: LiveSession) -> None:
         session.is_starting = False
-        session.idle_since = self._services.clock()
+        session.idle_since = self._services.monotonic()
         session.refresh()
         session.commit()
         if session.queue:

@@ -41,7 +41,7 @@ class Inbox:
         session = self._session
         if session.link is not link:
             return
-        session.last_output = session.services.clock()
+        session.last_output = session.services.monotonic()
         for message in received:
             # Nearly all are updates: they are spared the table.
             if type(message) is Notified:

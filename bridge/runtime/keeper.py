@@ -86,7 +86,7 @@ class Keeper:
     def _watch_turns(self) -> None:
         """Say when an agent has been silent for long in a turn that waits for nobody."""
         limits = self._services.settings.limits
-        now = self._services.clock()
+        now = self._services.monotonic()
         for session in list(self._registry.live.values()):
             turn = session.turn
             if turn is None:
@@ -121,14 +121,14 @@ class Keeper:
         limit_s = self._services.settings.limits.idle_hibernate_s
         if not limit_s:
             return
-        now = self._services.clock()
+        now = self._services.monotonic()
         for session in list(self._registry.live.values()):
             if pool.is_idle(session) and now - session.idle_since >= limit_s:
                 self._services.tasks.start_soon(lifecycle.hibernate, session)
 
     def _unload(self) -> None:
         """Sessions without a process need no memory once nobody works with them."""
-        now = self._services.clock()
+        now = self._services.monotonic()
         for session in list(self._registry.live.values()):
             if is_at_rest(session) and now - session.idle_since >= UNLOAD_AFTER_S:
                 self._registry.unload(session)

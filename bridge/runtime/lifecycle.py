@@ -181,7 +181,7 @@ async def ensure_live(session: LiveSession, *, on_lost: str = "fail") -> None:
         await _restore_options(session, result, chosen)
     finally:
         session.is_starting = False
-        session.idle_since = session.services.clock()
+        session.idle_since = session.services.monotonic()
         session.refresh()
         session.commit()
 

@@ -130,9 +130,10 @@ def environment_value(pid: int, name: str) -> str | None:
 
 
 def send_signal(target: Identity, number: signal.Signals) -> bool:
-    """Signal ``target`` unless its pid has passed to another; False when it is not there.
+    """Signal ``target`` unless its pid has passed to another.
 
-    Never signals this process, init or a process whose start time is unknown on Linux.
+    False when it is not there, or when nothing can be told of it for want of descriptors. Never
+    signals this process, init or a process whose start time is unknown on Linux.
     """
     if target.pid in (0, 1, os.getpid()) or (IS_LINUX and not target.start_ticks):
         return False
@@ -149,7 +150,7 @@ def send_signal(target: Identity, number: signal.Signals) -> bool:
         finally:
             if handle is not None:
                 os.close(handle)
-    except (ProcessLookupError, PermissionError):
+    except OSError:
         return False
     return True
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -34,6 +35,8 @@ from anyio import CancelScope, to_thread
 from bridge.errors import AgentError
 from bridge.runtime import linux
 from bridge.runtime.pipes import StdinPipe, Tail, read_some, readable_bytes
+
+logger = logging.getLogger(__name__)
 
 RUN_TAG = "CURSOR_BRIDGE_RUN"
 """The variable by which an agent's descendants are recognised."""
@@ -223,7 +226,15 @@ class AgentProcess:
         return linux.Identity(self.pid, self.start_ticks)
 
     async def _family(self) -> set[linux.Identity]:
-        return await to_thread.run_sync(find_family, self._identity, self.tag)
+        """What is below it; nothing while there is no descriptor to look with.
+
+        The group is signalled all the same, and what that gives back lets the last look succeed.
+        """
+        try:
+            return await to_thread.run_sync(find_family, self._identity, self.tag)
+        except OSError as error:
+            logger.error("the descendants of an agent cannot be looked for: %s", error)
+            return set()
 
     async def _is_gone_within(self, limit_s: float) -> bool:
         with anyio.move_on_after(limit_s):

@@ -230,7 +230,9 @@ class Runtime:
 
     def _check_room(self) -> None:
         if self.services.is_full:
-            raise StorageError("storage-full", "The disk is full; running turns get their ends.")
+            raise StorageError(
+                "storage-full", "The disk is full or gone; running turns get their ends."
+            )
 
 
 def _is_reviving(session: LiveSession) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,11 @@ class Hooks:
 
 @dataclass(slots=True)
 class Services:
-    """``tasks`` owns what outlives a request; ``clock`` gives seconds since the epoch."""
+    """``tasks`` owns what outlives a request; ``clock`` gives seconds since the epoch.
+
+    How long something has lasted is told by ``monotonic``: a clock that is set, or a machine that
+    slept, must not make a turn look silent nor a session idle.
+    """
 
     settings: Settings
     store: Store
@@ -74,6 +79,7 @@ class Services:
     """The sessions whose rows are behind their logs, because the tables could not be written."""
     hooks: Hooks = field(init=False)
     resolve: Callable[[str], str] = os.path.realpath
+    monotonic: Callable[[], float] = time.monotonic
 
     @property
     def is_full(self) -> bool:

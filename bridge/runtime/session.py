@@ -71,7 +71,7 @@ class LiveSession:
         self.is_jammed = False
         self.is_touched = False
         self.replay: str = "off"
-        self.idle_since = services.clock()
+        self.idle_since = services.monotonic()
         self.prompt_call: str | None = None
         self.cancel_timer: Timer | None = None
         self.expiry_timer: Timer | None = None

@@ -104,7 +104,7 @@ def _send_prompt(session: LiveSession) -> None:
     params = acp.prompt(session.agent_session_id or "", sent["blocks"], sent["meta"])
     session.prompt_call, wire = session.link.connection.call("session/prompt", params)
     session.say(wire)
-    session.last_output = session.services.clock()
+    session.last_output = session.services.monotonic()
 
 
 def prompt_answered(session: LiveSession, message: Responded) -> None:
@@ -165,7 +165,7 @@ def finish(
         session.emit("bridge/tool_closed", closed, turn_id=turn.turn_id)
     _end(session, turn, verb, outcome)
     session.prompt_call = None
-    session.idle_since = session.services.clock()
+    session.idle_since = session.services.monotonic()
     if verb == "cancel":
         session.private["lastCancelled"] = _keepable(session.projection.last_cancelled)
     _follow_up(session, turn, verb)

@@ -81,7 +81,7 @@ class Warm:
         if not self._is_wanted(session.agent):
             return
         place = self._place(session)
-        self._used_at[place] = self._services.clock()
+        self._used_at[place] = self._services.monotonic()
         self._used_at.move_to_end(place)
         while len(self._used_at) > MAX_PLACES:
             self._used_at.popitem(last=False)
@@ -91,7 +91,7 @@ class Warm:
         """Start what is missing, as far as there is room that nobody else needs."""
         if self._services.is_draining:
             return
-        now = self._services.clock()
+        now = self._services.monotonic()
         for place in reversed(self._used_at):
             wanted = self._services.agent(place.agent).warm
             if self._not_before.get(place.agent, 0.0) > now or self._count(place) >= wanted:
@@ -101,7 +101,7 @@ class Warm:
 
     def expired(self) -> list[AgentLink]:
         """Those whose place has not been used for long or is no longer what it was."""
-        oldest = self._services.clock() - IDLE_S
+        oldest = self._services.monotonic() - IDLE_S
         for place, used_at in list(self._used_at.items()):
             if used_at < oldest or self._digest(place.agent, place.owner) != place.digest:
                 del self._used_at[place]
@@ -159,7 +159,7 @@ class Warm:
 
     def _failed(self, agent: str) -> None:
         """Not again at once: what fails would fail for ever in the background."""
-        self._not_before[agent] = self._services.clock() + _AFTER_FAILURE_S
+        self._not_before[agent] = self._services.monotonic() + _AFTER_FAILURE_S
 
     def _count(self, place: Place) -> int:
         ready = sum(kept_for == place for kept_for in self._ready.values())

@@ -78,6 +78,26 @@ async def test_full_tables_fail_no_running_turn_and_catch_up_with_keys_and_pages
         assert is_gapless(await caller.log(session_id))
 
 
+async def test_a_state_folder_that_is_taken_away_is_said_and_nothing_new_is_taken(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, {"fake": agent(tmp_path)}, default_agent="fake") as bridge:
+        caller, runtime = bridge.caller, bridge.application.context.running
+        session_id = (await caller.session())["sessionId"]
+        log, elsewhere = tmp_path / "state" / "log", tmp_path / "elsewhere"
+        log.rename(elsewhere)
+        await runtime.keeper.go_round()
+        ready = await caller.get("/readyz")
+        assert (ready.status_code, ready.json()) == (503, {"status": "storage-full"})
+        for path in (f"/v1/sessions/{session_id}/prompt", "/v1/sessions"):
+            refused = await caller.post(path, {"prompt": "hello"} if "prompt" in path else {})
+            assert refused.status_code == 507 and "gone" in refused.json()["detail"]
+        elsewhere.rename(log)
+        await runtime.keeper.go_round()
+        assert (await caller.turn(session_id, "hello"))["status"] == "completed"
+        assert is_gapless(await caller.log(session_id))
+
+
 class Failing:
     """A log whose disk fails, though it is not full, until somebody mends it."""
 

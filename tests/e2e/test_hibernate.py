@@ -145,8 +145,8 @@ async def test_warm_processes_end_when_their_place_is_not_used_any_more(tmp_path
         session = await bridge.caller.session()
         await eventually(lambda: len(runtime.processes.warm) == 1)
         await bridge.caller.http.delete(f"/v1/sessions/{session['sessionId']}")
-        now = runtime.services.clock
-        runtime.services.clock = lambda: now() + IDLE_S + 60
+        now = runtime.services.monotonic
+        runtime.services.monotonic = lambda: now() + IDLE_S + 60
         await runtime.keeper.go_round()
         await eventually(lambda: not len(runtime.pool) and not tagged(tmp_path / "state"))
 

@@ -109,6 +109,27 @@ async def test_a_silent_turn_is_warned_of_once_and_ended_where_that_is_configure
         await eventually(lambda: not tagged(tmp_path / "state"))
 
 
+async def test_a_clock_that_is_set_makes_no_turn_silent_and_no_session_idle(
+    tmp_path: Path,
+) -> None:
+    limits = {"stall_warn_s": 900, "stall_fail_s": 1800, "idle_hibernate_s": 1800}
+    async with _bridge(tmp_path, limits) as bridge:
+        runtime, caller = bridge.application.context.running, bridge.caller
+        running, idle = [(await caller.session())["sessionId"] for _ in range(2)]
+        turn = await caller.prompt(running, "hang")
+        clock = runtime.services.clock
+        for jump_s in (86_400.0, -86_400.0):
+            runtime.services.clock = lambda jump_s=jump_s: clock() + jump_s  # type: ignore[misc]
+            await runtime.keeper.go_round()
+            await anyio.wait_all_tasks_blocked()
+            shown = (await caller.get(f"/v1/sessions/{idle}")).json()
+            assert shown["status"] == "idle"
+            shown = await caller.get(f"/v1/sessions/{running}/turns/{turn['turnId']}")
+            assert shown.json()["status"] == "running"
+        events = await caller.log(running)
+        assert not [each for each in events if each["type"] == "bridge/warning"]
+
+
 async def test_a_turn_that_waits_for_a_person_is_not_stalled(tmp_path: Path) -> None:
     async with _bridge(tmp_path, {"stall_warn_s": 0.2, "stall_fail_s": 0.5}) as bridge:
         waiting = (await bridge.caller.session())["sessionId"]

@@ -71,6 +71,36 @@ def test_time_that_goes_backwards_changes_no_order(tmp_path: Path) -> None:
     assert times == sorted(times, reverse=True)
 
 
+def test_a_disk_that_can_only_be_read_is_as_good_as_full(tmp_path: Path) -> None:
+    files = BadFiles()
+    store = open_store(tmp_path, files=files)
+    store.append("ses_a", [draft()])
+    files.room, files.errno = 0, errno.EROFS
+    with pytest.raises(StorageError, match="Read-only"):
+        store.append("ses_a", [draft()])
+    assert store.is_full and not store.recover()
+    files.room = None
+    assert store.recover() and not store.is_full
+
+
+def test_nothing_new_is_taken_without_the_folder(tmp_path: Path) -> None:
+    """What is written to files without a name is gone with the process."""
+    root = tmp_path / "log"
+    store = open_store(root)
+    store.append("ses_a", [draft()])
+    root.rename(tmp_path / "elsewhere")
+    assert not store.recover() and store.is_full
+    with pytest.raises(StorageError):
+        store.append("ses_a", [draft()])
+    root.mkdir()
+    assert not store.recover(), "another folder of that name has nothing of it"
+    root.rmdir()
+    (tmp_path / "elsewhere").rename(root)
+    assert store.recover()
+    store.append("ses_a", [draft()])
+    assert read(store, "ses_a").seqs == [1, 2]
+
+
 def test_only_the_owner_may_read_what_is_written(tmp_path: Path) -> None:
     before = os.umask(0)
     try:

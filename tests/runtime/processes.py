@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -124,3 +126,25 @@ def end_for_good(*started: linux.Identity) -> None:
     """Clean up after a test that failed half-way; spares pids that were reused."""
     for one in started:
         linux.send_signal(one, signal.SIGKILL)
+
+
+@contextmanager
+def free_descriptors(count: int) -> Iterator[None]:
+    """Leave room for ``count`` more descriptors, by the limit of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    filler: list[int] = []
+    highest = max(int(fd) for fd in open_fds())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + count, hard))
+    try:
+        # Descriptors below the highest one are free too; take them.
+        while (fd := os.dup(0)) < highest:
+            filler.append(fd)
+        os.close(fd)
+    except OSError:
+        assert count == 0
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in filler:
+            os.close(fd)

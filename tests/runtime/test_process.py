@@ -21,6 +21,7 @@ from tests.runtime.processes import (
     TAG,
     Recorder,
     end_for_good,
+    free_descriptors,
     has_ended,
     identity,
     open_fds,
@@ -314,6 +315,27 @@ async def test_concurrent_stops_share_one_and_a_kill_hurries_it() -> None:
         assert await process.stop(STEP_S) == process.exit
     assert statuses == [process.exit] * 4
     assert process.exit and process.exit.signal == "SIGKILL"
+
+
+async def test_an_agent_is_ended_though_there_is_no_descriptor_left() -> None:
+    heard = Recorder()
+    escaped: list[linux.Identity] = []
+    try:
+        with anyio.fail_after(LIMIT_S):
+            process = await LocalSpawner()(plan(*python(ESCAPES, "leave")), heard)
+            pid = int(await heard.line())
+            escaped.append(identity(pid))
+            deaf = await LocalSpawner()(plan(*python(DEAF), tag=f"{TAG}2"), heard_too := Recorder())
+            await heard_too.line()
+            # A thread that is started while nothing can be opened would not come back.
+            await process.wait()
+            with free_descriptors(0):
+                status = await deaf.stop(SHORT_STEP_S)
+                await process.stop(SHORT_STEP_S)
+            assert status.signal == "SIGKILL"
+            assert await has_ended(pid)
+    finally:
+        end_for_good(*escaped)
 
 
 async def test_a_cancelled_stop_is_seen_through() -> None:

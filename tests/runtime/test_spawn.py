@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from tests.runtime.processes import (
     TAG,
     Recorder,
     end_for_good,
+    free_descriptors,
     has_ended,
     identity,
     open_fds,
@@ -102,7 +102,7 @@ async def test_without_descriptors_a_start_is_refused_for_want_of_room_and_leave
     errors: list[BridgeError] = []
     with anyio.fail_after(LIMIT_S):
         for free in range(20):
-            with _free_descriptors(free):
+            with free_descriptors(free):
                 try:
                     process = await spawn(plan("cat"), Recorder())
                 except BridgeError as error:
@@ -166,28 +166,6 @@ async def test_a_start_that_is_given_up_passes_its_turn_on() -> None:
         await gate.wait()
     assert given_up.cancelled_caught
     assert 0.04 < anyio.current_time() - first < LIMIT_S
-
-
-@contextmanager
-def _free_descriptors(count: int) -> Iterator[None]:
-    """Leave room for ``count`` more descriptors, by the limit of this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    filler: list[int] = []
-    highest = max(int(fd) for fd in open_fds())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + count, hard))
-    try:
-        # Descriptors below the highest one are free too; take them.
-        while (fd := os.dup(0)) < highest:
-            filler.append(fd)
-        os.close(fd)
-    except OSError:
-        assert count == 0
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for fd in filler:
-            os.close(fd)
 
 
 def _children() -> set[int]:
