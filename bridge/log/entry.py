@@ -58,20 +58,28 @@ class Entry:
 def encode_frames(
     drafts: Sequence[Draft], *, session_id: str, time: str, first_seq: int, first_id: int
 ) -> bytes:
-    """The frames of one append, in order."""
+    """The frames of one append, in order.
+
+    Raises :class:`ValueError` where params are not one line: a CR or LF in them would let whoever
+    wrote them end the frame and begin another.
+    """
     parts: list[bytes] = []
     add = parts.append
     seq, number = first_seq, first_id
     last: tuple[Any, ...] | None = None
     event = middle = b""
     for draft in drafts:
+        params = draft.params
+        # LF and CR; looking for a number is several times as fast as looking for bytes.
+        if 10 in params or 13 in params:
+            raise ValueError("an entry's params are one line of JSON")
         key = (draft.type, draft.turn_id, draft.request_id, draft.is_replay, draft.subagent)
         if key != last or draft.file_url is not None:
             event = b"event: " + spelled(draft.type).encode()
             middle = _middle(draft, session_id, time)
             last = key if draft.file_url is None else None
         add(b'id: %d\n%b\ndata: {"seq":%d,"id":%d%b' % (seq, event, seq, number, middle))
-        add(draft.params)
+        add(params)
         add(b"}\n\n")
         seq += 1
         number += 1

@@ -78,6 +78,8 @@ class Item:
         if room <= 0 or "truncated" in self.data:
             self.data["truncated"] = True
             return
+        # Of a huge chunk nobody needs a copy; a character takes a byte at least.
+        text = text[: room + 1]
         size = _size_of(text)
         if size > room:
             text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")

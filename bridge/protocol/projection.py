@@ -23,6 +23,8 @@ from bridge.protocol.turns import Turn
 _OPEN_STATUSES: Final = frozenset({"pending", "in_progress"})
 _TURN_EVENTS: Final = frozenset({"bridge/turn_queued", "bridge/turn_started", "bridge/turn_ended"})
 _MESSAGE_ENDERS: Final = frozenset({"agent_thought_chunk", "tool_call", "plan"})
+_LAST_CHUNK_CHARS: Final = 4096
+"""As much of the last chunk is kept: what agents say of their failures stands at its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class Projection:
         turn = self.turn
         if turn is not None and turn.turn_id == entry.turn_id:
             turn.texts.add(peek.text, peek.message_id)
-            self.last_chunk = peek.text
+            self.last_chunk = peek.text[:_LAST_CHUNK_CHARS]
 
     def _follow_message(self, kind: str, peek: UpdatePeek) -> None:
         is_new_tool = kind == "tool_call_update" and peek.tool_call_id not in self.known_tools

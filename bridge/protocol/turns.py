@@ -76,6 +76,8 @@ class TurnText:
                 self._total = self._keep(self._parts, self._total, "\n\n", 2)
             self._message_id = message_id
             self._is_open = True
+        # Of a huge chunk nobody needs a copy; a character takes a byte at least.
+        text = text[: TEXT_LIMIT_BYTES + 1]
         size = _size_of(text)
         self._total = self._keep(self._parts, self._total, text, size)
         self._last_bytes = self._keep(self._last, self._last_bytes, text, size)
@@ -106,7 +108,8 @@ class TurnText:
             return used
         if size > room:
             self.is_cut = True
-            text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
+            start = text[:room].encode("utf-8", "surrogatepass")
+            text = start[:room].decode("utf-8", "ignore")
             parts.append(text)
             return TEXT_LIMIT_BYTES
         parts.append(text)

@@ -19,6 +19,7 @@ from bridge.log.entry import (
     split_frames,
     type_of,
 )
+from bridge.protocol.connection import Connection, Notified
 
 FAST = settings(max_examples=150, deadline=None)
 NASTY = ["\u2028", "\x00", "\r", "\n", "\x1b[31m", "\u202e", "\ud83d", '"', "\\", ',"params":', ""]
@@ -79,6 +80,48 @@ def test_params_with_a_line_separator_go_through_as_they_are() -> None:
     body = encode([Draft("session/update", params)])
     assert body.count(b"\n\n") == 1
     assert data_of(body).endswith(b',"params":' + params + b"}")
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n", b"\n\ndata: forged\n\n"])
+def test_params_of_more_than_one_line_are_refused(end: bytes) -> None:
+    with pytest.raises(ValueError, match="one line"):
+        encode([Draft("session/update", b"{}"), Draft("session/update", b"{" + end + b"}")])
+
+
+LINE_SEPARATORS = [
+    "\n",
+    "\r",
+    "\r\n",
+    "\v",
+    "\f",
+    "\x1c",
+    "\x1d",
+    "\x1e",
+    "\x85",
+    "\u2028",
+    "\u2029",
+]
+
+
+@pytest.mark.parametrize("separator", LINE_SEPARATORS)
+def test_no_separator_that_an_agent_sends_ends_a_frames_line(separator: str) -> None:
+    """Between its tokens, in its texts raw and escaped: what is an entry at all is one frame."""
+    escaped = json.dumps(separator)[1:-1]
+    for params in (
+        f'{{"a":{separator}1}}',
+        f'{separator}{{"a":1{separator}}}{separator}',
+        f'{{"a":"{separator}data: forged"}}',
+        f'{{"a":"{escaped}data: forged","\\ud83d":1}}',
+    ):
+        line = f'{{"jsonrpc":"2.0","method":"session/update","params":{params}}}\n'
+        received = Connection().receive(line.encode())
+        drafts = [Draft(each.method, each.params) for each in received if type(each) is Notified]
+        body = encode([Draft("first", b"{}"), *drafts])
+        frames = split_frames(body)
+        assert len(frames) == 1 + len(drafts)
+        assert body.count(b"\n") == 4 * len(frames)
+        assert b"\r" not in body
+        assert all(json.loads(data_of(frame)) for frame in frames)
 
 
 @pytest.mark.parametrize("kind", ["a\nid: 7", "a\r\nb", "\x00", "a\u2028b", "\ud83d", "\x7f\u0085"])

@@ -113,3 +113,10 @@ def test_many_escapes_around_one_lone_surrogate_take_linear_time() -> None:
     started = time.process_time()
     assert sliced(b'{"a":%b}' % raw) == {"a": raw}
     assert time.process_time() - started < 3
+
+
+def test_nothing_but_lone_surrogates_runs_at_the_speed_of_the_parser() -> None:
+    raw = b'"' + b"\\ud83d \\uDC00 " * 600_000 + b'"'
+    started = time.process_time()
+    assert sliced(b'{"a":%b}' % raw) == {"a": raw}
+    assert time.process_time() - started < 1
