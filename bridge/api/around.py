@@ -1,21 +1,18 @@
-"""What is around the sessions: the caller, agents, folders, files, health, metrics, documents."""
+"""What is around the sessions: the caller, agents, folders, health, metrics, documents."""
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from anyio import to_thread
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import HTMLResponse, Response
 
 from bridge.api import pages, reading
 from bridge.api.context import context_of
 from bridge.api.json import JsonResponse
 from bridge.clock import rfc3339
-from bridge.errors import CallerError
 
 FEATURES: Final = (
     "sessions",
@@ -27,19 +24,6 @@ FEATURES: Final = (
     "multiplexed-events",
     "idempotency",
 )
-
-
-class WholeFile(FileResponse):
-    """A file in one piece: ranges bring statuses and error bodies of their own, which nobody needs.
-
-    RFC 9110, 14.2: a server may ignore the Range header.
-    """
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it as if no part had been asked for."""
-        headers = [pair for pair in scope["headers"] if pair[0] not in (b"range", b"if-range")]
-        self.headers["accept-ranges"] = "none"
-        await super().__call__({**scope, "headers": headers}, receive, send)
 
 
 async def me(request: Request) -> Response:
@@ -106,21 +90,6 @@ async def folders(request: Request) -> Response:
     )
 
 
-async def file(request: Request) -> Response:
-    """GET /v1/sessions/{sessionId}/files"""
-    context = context_of(request)
-    shown = context.running.queries.session(
-        reading.principal_of(request), request.path_params["sessionId"]
-    )
-    path = _inside(shown["cwd"], request.query_params.get("path") or "")
-    return WholeFile(
-        path,
-        filename=os.path.basename(path),
-        content_disposition_type="attachment",
-        headers={"Content-Security-Policy": "sandbox"},
-    )
-
-
 async def healthz(request: Request) -> Response:
     """GET /healthz"""
     del request
@@ -158,19 +127,3 @@ async def index(request: Request) -> Response:
     """GET /"""
     del request
     return HTMLResponse(pages.INDEX)
-
-
-def _inside(cwd: str, path: str) -> str:
-    """The resolved path of a file below ``cwd``; anything else is not there."""
-    missing = CallerError("not-found", "There is no such file in the session's folder.")
-    if not path or "\0" in path or os.path.isabs(path):
-        raise missing
-    try:
-        base = os.path.realpath(cwd)
-        target = os.path.realpath(os.path.join(base, path))
-        is_below = os.path.commonpath([target, base]) == base
-    except (OSError, ValueError):
-        raise missing from None
-    if not is_below or not os.path.isfile(target):
-        raise missing
-    return target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.api import access, around, events, requests, schemas, sessions, turns
+from bridge.api import access, events, files, requests, schemas, sessions, turns
 from bridge.api.access import Access
 from bridge.api.operation import AGENT_PROBLEMS, LIST, SESSION, Operation
 from bridge.errors import Code
@@ -298,7 +298,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "GET",
         f"{SESSION}/files",
-        around.file,
+        files.read,
         access.READ,
         "getFile",
         "A file of the session's folder, as attachment",
