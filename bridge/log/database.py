@@ -97,6 +97,10 @@ class Database:
         """Every row a statement finds."""
         return self._connection.execute(statement, parameters).fetchall()
 
+    def each(self, statement: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
+        """The rows a statement finds, read as they are taken: nobody writes meanwhile."""
+        yield from self._connection.execute(statement, parameters)
+
     def one(self, statement: str, parameters: Parameters = ()) -> tuple[Any, ...] | None:
         """The first row a statement finds."""
         found: tuple[Any, ...] | None = self._connection.execute(statement, parameters).fetchone()

@@ -14,7 +14,7 @@ Knows nothing of ACP, HTTP, or who may see what.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from operator import attrgetter
 from pathlib import Path
@@ -319,9 +319,13 @@ class Tables:
 
     def pages(self, session_id: str, before_seq: int | None, limit: int) -> list[PageRow]:
         """The pages that begin before an entry, newest first."""
+        return list(self.each_page(session_id, before_seq, limit))
+
+    def each_page(self, session_id: str, before_seq: int | None, limit: int) -> Iterator[PageRow]:
+        """The same, read one by one: they may be large, and not all of them wanted."""
         below = keyset.MAX_INTEGER if before_seq is None else min(before_seq, keyset.MAX_INTEGER)
-        found = self._database.all(statements.PAGES, (session_id, below, max(limit, 0)))
-        return [PageRow(*each) for each in found]
+        for each in self._database.each(statements.PAGES, (session_id, below, max(limit, 0))):
+            yield PageRow(*each)
 
     def last_page(self, session_id: str) -> PageRow | None:
         """The newest page of a session."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from bridge.errors import CallerError
+from bridge.log.pages import PAGE_BYTES
 from bridge.log.rows import RequestRow, TurnRow
 from bridge.log.session_log import SessionLog
 from bridge.principal import Principal
@@ -23,6 +26,8 @@ from bridge.runtime.session import LiveSession
 MAX_PAGE = 200
 
 _NOT_IN_LISTS = ("configOptions", "commands")
+_TEXTS = ("text", "finalText", "textTruncated")
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Queries:
@@ -144,28 +149,35 @@ class Queries:
     def transcript(
         self, principal: Principal, session_id: str, *, before: int | None, limit: int
     ) -> dict[str, Any]:
-        """The latest ``limit`` turns before ``before``, folded to what a person reads."""
+        """The latest ``limit`` turns before ``before``, folded to what a person reads.
+
+        Fewer where they are large; one at least.
+        """
         self.check_present(principal, session_id)
         positions = self._registry.snapshot(session_id)
         items: list[dict[str, Any]] = []
         session = self._registry.live.get(session_id)
-        room = limit
+        room, size = limit, 0
+        oldest = following = None
         if session is not None:
             page = session.projection.open_page()
             if page is not None and (before is None or page.first_seq < before):
-                items = page.items
+                items, oldest = page.items, page.first_seq
                 room -= 1
-        rows = self._services.tables.pages(session_id, before, room + 1) if room >= 0 else []
-        kept = rows[:room]
-        for row in kept:
+        for row in self._services.tables.each_page(session_id, before, room + 1):
+            if room <= 0 or size >= PAGE_BYTES:
+                following = oldest
+                break
             items = [*loads(row.items), *items]
+            oldest = row.first_seq
+            room, size = room - 1, size + len(row.items)
         return {
             "sessionId": session_id,
             "firstSeq": positions["firstSeq"],
             "lastSeq": positions["lastSeq"],
             "lastId": positions["lastId"],
             "items": items,
-            "nextBefore": kept[-1].first_seq if kept and len(rows) > room else None,
+            "nextBefore": following,
             "truncated": any(item.get("truncated") for item in items),
         }
 
@@ -250,12 +262,13 @@ def _full(row: TurnRow) -> dict[str, Any]:
 
 
 def _brief(row: TurnRow) -> dict[str, Any]:
-    shown: dict[str, Any] = loads(row.body)
-    return {
-        name: value
-        for name, value in shown.items()
-        if name not in ("text", "finalText", "textTruncated")
-    }
+    """A turn without its texts, of which a long list would decode megabytes for nothing."""
+    try:
+        members = _MEMBERS.decode(row.body)
+    except msgspec.DecodeError:
+        # A text that only the standard library reads: a lone surrogate.
+        return {name: each for name, each in loads(row.body).items() if name not in _TEXTS}
+    return {name: loads(bytes(each)) for name, each in members.items() if name not in _TEXTS}
 
 
 def _shown(row: RequestRow) -> dict[str, Any]:

@@ -212,6 +212,62 @@ async def _cost(bridge: Bridge, path: str) -> float:
     return min(costs)
 
 
+async def _transcript(bridge: Bridge, session_id: str, **params: Any) -> Json:
+    path = f"/v1/sessions/{session_id}/transcript"
+    shown: Json = (await bridge.caller.get(path, params=params)).json()
+    return shown
+
+
+async def test_a_page_of_a_transcript_is_bounded_in_bytes_and_says_where_to_go_on(
+    tmp_path: Path,
+) -> None:
+    async with _bridge(tmp_path) as bridge:
+        session_id = (await bridge.caller.session())["sessionId"]
+        tables = bridge.application.context.running.services.tables
+        items = dumps([{"itemId": "i", "type": "message", "text": "x" * 1_500_000}])
+        for number in range(1, 4):
+            tables.save_page(session_id, f"turn_{number}", 1000 * number, 1000 * number + 9, items)
+        first = await _transcript(bridge, session_id)
+        assert first["nextBefore"] == 2000
+        large = [each for each in first["items"] if each["type"] == "message"]
+        assert len(large) == 2
+        last = await _transcript(bridge, session_id, before=2000)
+        assert len([each for each in last["items"] if each["type"] == "message"]) == 1
+        assert last["nextBefore"] is None
+
+
+async def test_the_open_turn_alone_says_that_there_are_earlier_ones(tmp_path: Path) -> None:
+    async with _bridge(tmp_path) as bridge:
+        session_id = await _filled(bridge, 1)
+        turn = await bridge.caller.prompt(session_id, "hang")
+        path = f"/v1/sessions/{session_id}/events"
+        await bridge.caller.until(path, lambda event: "hanging" in str(event.params))
+        open_page = await _transcript(bridge, session_id, limit=1)
+        assert {each["turnId"] for each in open_page["items"]} == {turn["turnId"]}
+        earlier = await _transcript(bridge, session_id, before=open_page["nextBefore"])
+        assert earlier["items"] and turn["turnId"] not in str(earlier["items"])
+        whole = await _transcript(bridge, session_id)
+        assert len(whole["items"]) == len(earlier["items"]) + len(open_page["items"])
+
+
+async def test_a_list_of_turns_is_without_texts_whatever_is_in_them(tmp_path: Path) -> None:
+    lone = [{"match": "", "steps": [{"raw": _UPDATE}]}]
+    agents = {"fake": agent(tmp_path, "lone", prompts=lone, sessionId="s")}
+    async with serving(tmp_path, agents, default_agent="fake") as bridge:
+        session_id = (await bridge.caller.session())["sessionId"]
+        turn = await bridge.caller.turn(session_id, "go")
+        assert turn["text"]
+        (listed,) = (await bridge.caller.get(f"/v1/sessions/{session_id}/turns")).json()["turns"]
+        assert not {"text", "finalText", "textTruncated"} & listed.keys()
+        assert listed == {name: turn[name] for name in listed}
+
+
+_UPDATE = (
+    '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":'
+    '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"\\ud83d"}}}}'
+)
+
+
 async def test_the_first_page_of_a_long_transcript_costs_little(tmp_path: Path) -> None:
     async with _bridge(tmp_path) as bridge:
         session_id = await _filled(bridge, 1)
