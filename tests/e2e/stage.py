@@ -132,6 +132,13 @@ class Stage:
         return [message for message in self.received() if "method" not in message]
 
 
+async def asked(stage: Stage, text: str) -> tuple[str, Json, Json]:
+    """A session whose turn waits, the turn, and the first request."""
+    session_id, turn = await stage.play(text)
+    assert turn["status"] == "waiting", turn
+    return session_id, turn, (await stage.caller.pending(session_id))[0]
+
+
 def case(name: str, **values: Any) -> pytest.MarkDecorator:
     """Play this case, with these values in the agent's configuration (dialect ``cursor``)."""
     said = " ".join(f"{key} {value}" for key, value in values.items())
