@@ -70,6 +70,7 @@ class Projection:
         self.changed_requests: dict[str, dict[str, Any]] = {}
         self.last_chunk = ""
         self.has_run_tools = False
+        self.has_heard = False
         self.last_cancelled: list[Any] | None = None
         self._prompt: list[Any] | None = None
         self._transcript = TranscriptFold(todos=self.view.get("todos"))
@@ -153,6 +154,7 @@ class Projection:
 
     def _apply_update(self, entry: Applied, peek: UpdatePeek) -> views.View:
         kind = peek.kind
+        self.has_heard = True
         if kind == "agent_message_chunk":
             self._add_text(entry, peek)
             return {}
@@ -203,6 +205,7 @@ class Projection:
         return views.fold_todos(self.view, {"merge": False, **raw_input})
 
     def _apply_other(self, entry: Applied, parsed: Any) -> None:
+        self.has_heard = self.has_heard or not entry.type.startswith("bridge/")
         match entry.type:
             case "bridge/session":
                 self.view.update(parsed["changed"])
@@ -231,6 +234,7 @@ class Projection:
             self.known_tools.clear()
             self.last_chunk = ""
             self.has_run_tools = False
+            self.has_heard = False
             self._prompt = parsed.get("prompt")
             return
         self.ended.append(turn)

@@ -22,7 +22,7 @@ from bridge.runtime.link import AUTH_REQUIRED, AgentLink
 _TRANSIENT_CODE: Final = -32603
 _NOT_FOUND: Final = re.compile(
     r"\b(?:session|conversation|thread|resource)\b.{0,120}(?:not found|does not exist)"
-    r"|unknown session|no such session|\bno (?:\w+ )?sessions?\b",
+    r"|unknown session|no such session|\bno (?:\w+ )?sessions?\b|invalid session id",
     re.IGNORECASE,
 )
 """Every agent has words and a code of its own for it; the words are more alike than the codes."""

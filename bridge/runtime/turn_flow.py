@@ -22,6 +22,10 @@ from bridge.runtime.session import LiveSession
 
 _KEPT_PROMPT_BYTES: Final = 1024 * 1024
 _SHOWN_BYTES: Final = 200
+_SILENCE: Final = (
+    "The agent ended the turn without a word: something failed in silence, or it answers late, "
+    "as some do behind a cancel."
+)
 
 WithdrawnBy = Literal["cancel", "agent-exit", "agent-cancelled", "turn-ended", "session-deleted"]
 
@@ -138,6 +142,8 @@ def prompt_answered(session: LiveSession, message: Responded) -> None:
             _try_again(session, turn)
             return
         outcome = "suspected-error"
+    elif outcome == "ok" and not session.projection.has_heard:
+        session.note("nothing-heard", _SILENCE)
     finish(session, verdict.verb, outcome)
 
 

@@ -128,7 +128,8 @@ RECIPES: Mapping[str, Recipe] = {
         },
         {".gemini/settings.json": json.dumps(_GEMINI)},
         auth_method="gemini-api-key",
-        can_load=None,  # not within the minute it began in: its files are named by it
+        # Not within the minute it began in: its files are named by that, and a load writes a new one.
+        can_load=None,
     ),
 }
 

@@ -101,6 +101,17 @@ async def test_every_agent_has_words_of_its_own_for_what_it_does_not_have(stage:
     assert turn["error"]["agentError"]["code"] == -32002
 
 
+@case("load_invalid")
+async def test_an_id_that_an_agent_calls_invalid_is_one_that_it_does_not_have(
+    stage: Stage,
+) -> None:
+    """google-gemini/gemini-cli: a load within the minute of the start overwrites what it loads."""
+    session_id, turn = await lost(stage)
+    assert turn["error"]["code"] == "session-lost"
+    _, turn = await stage.play("again", session_id=session_id, onLost="new")
+    assert turn["text"] == "You said: again"
+
+
 @case("no_load")
 async def test_an_agent_without_load_loses_its_conversation_with_its_process(
     stage: Stage,

@@ -263,6 +263,24 @@ async def test_an_end_turn_after_a_cancel_is_still_a_cancelled_turn(stage: Stage
 
 
 @case("hanging")
+async def test_a_prompt_behind_a_cancel_that_is_answered_with_nothing_is_warned_of(
+    stage: Stage,
+) -> None:
+    """zed-industries/claude-agent-acp 0.23: what was cancelled ends the next prompt as well.
+
+    Its answer comes with the prompt after that; no wait in between helps.
+    """
+    session_id, turn = await begun(stage, "silent", "so far")
+    await stage.cancel(session_id, turn)
+    _, turn = await stage.play("swallowed", session_id=session_id)
+    assert (turn["status"], turn["outcome"], turn["text"]) == ("completed", "ok", "")
+    assert await stage.warnings(session_id) == ["nothing-heard"]
+    _, turn = await stage.play("behind it", session_id=session_id)
+    assert turn["text"] == "answer to both"
+    assert await stage.warnings(session_id) == ["nothing-heard"]
+
+
+@case("hanging")
 async def test_an_error_after_a_cancel_is_still_a_cancelled_turn(stage: Stage) -> None:
     """Agents whose prompt fails when it is cancelled."""
     session_id, turn = await begun(stage, "fails", "so far")
