@@ -128,7 +128,7 @@ RECIPES: Mapping[str, Recipe] = {
         },
         {".gemini/settings.json": json.dumps(_GEMINI)},
         auth_method="gemini-api-key",
-        # Not within the minute it began in: its files are named by that, and a load writes a new one.
+        # Not within the minute it began in, by which its files are named: a load overwrites them.
         can_load=None,
     ),
 }
