@@ -33,7 +33,7 @@ def measure(updates: int, rate: float, idle: int) -> dict[str, Any]:
         with connect(served.port, path, TOKEN) as stream:
             begun(stream)
             served.prompt(session_id, f"{updates} {rate}")
-            late = _delays(stream, updates)
+            late = delays(stream, updates)
         after = usage(served.pid)
         for other in others:
             other.close()
@@ -47,7 +47,8 @@ def measure(updates: int, rate: float, idle: int) -> dict[str, Any]:
     }
 
 
-def _delays(stream: socket.socket, updates: int) -> list[float]:
+def delays(stream: socket.socket, updates: int) -> list[float]:
+    """How late each of so many updates of a paced turn comes out of its stream, in seconds."""
     late: list[float] = []
     rest = b""
     while len(late) < updates:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from bench.figures import in_ms
 from bench.flat_out import subscribe, told
+from bench.latency import delays
 from bench.machine import usage
 from bench.reader import Counter, begun, connect
-from bench.serving import TOKEN, bridge
+from bench.serving import TOKEN, Served, bridge
 
 PAGES = 20
+UPDATES, RATE = 600, 200.0
 
 
 def resume(entries: int, rounds: int) -> dict[str, Any]:
@@ -44,27 +50,66 @@ def resume(entries: int, rounds: int) -> dict[str, Any]:
 
 
 def transcript(entries: int, turns: int) -> dict[str, Any]:
-    """The first page of a session of many turns; how long it takes, again and again."""
-    with bridge() as served:
-        session_id = served.session()
-        for _ in range(turns):
-            served.turn(session_id, str(entries // turns))
-        path = f"/v1/sessions/{session_id}/transcript"
-        times = []
-        for _ in range(PAGES):
-            began = time.perf_counter()
+    """The first page of a session of many turns: again and again, after a restart, beside a stream.
+
+    The stream is another session's at a pace; how late its updates come says what pages cost it.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        with bridge(folder=folder) as served:
+            session_id = served.session()
+            for _ in range(turns):
+                served.turn(session_id, str(entries // turns))
+            path = f"/v1/sessions/{session_id}/transcript"
             page = served.call("GET", path)
-            times.append(time.perf_counter() - began)
-        size = len(served.exchange("GET", path)[2])
+            size = len(served.exchange("GET", path)[2])
+            warm = [_page(served, path) for _ in range(PAGES)]
+        with bridge(folder=folder) as served:
+            cold = _page(served, path)
+            alone, _ = _beside(served, None)
+            late, times = _beside(served, path)
     return {
         "workload": "transcript",
         "entries": entries,
         "turns": turns,
-        "first": round(times[0] * 1e3, 2),
-        "page": in_ms(times),
+        "cold_ms": round(cold * 1e3, 2),
+        "page": in_ms(warm),
         "items": len(page["items"]),
         "page_bytes": size,
+        "page_beside_a_stream": in_ms(times),
+        "stream_alone": in_ms(alone),
+        "stream_beside_pages": in_ms(late),
     }
+
+
+def _page(served: Served, path: str) -> float:
+    """Seconds from asking for a page to having it all."""
+    began = time.perf_counter()
+    served.exchange("GET", path)
+    return time.perf_counter() - began
+
+
+def _beside(served: Served, path: str | None) -> tuple[list[float], list[float]]:
+    """How late a paced stream's updates come, and what pages took that were asked for meanwhile."""
+    session_id = served.session()
+    has_ended = threading.Event()
+    stream_path = f"/v1/sessions/{session_id}/events?after=latest"
+    with connect(served.port, stream_path, TOKEN) as stream, ThreadPoolExecutor(1) as pool:
+        begun(stream)
+        served.prompt(session_id, f"{UPDATES} {RATE}")
+        asked = pool.submit(_pages_until, has_ended, served, path) if path else None
+        try:
+            late = delays(stream, UPDATES)
+        finally:
+            has_ended.set()
+        return late, asked.result() if asked else []
+
+
+def _pages_until(has_ended: threading.Event, served: Served, path: str) -> list[float]:
+    times = []
+    while not has_ended.is_set():
+        times.append(_page(served, path))
+    return times
 
 
 def _first_byte(port: int, path: str) -> float:
