@@ -57,7 +57,7 @@ def _hot_session(store: Store) -> tuple[AgentLink, SessionCursor]:
     """A session in the middle of a turn, as far as lines of text need one."""
     turn = Turn("turn_bench", "ses_bench", "2026-01-01T00:00:00Z", 0, status="running")
     view = {"agentSessionId": SESSION, "status": "running", "turn": turn.as_json()}
-    services = SimpleNamespace(store=store, clock=time.time)
+    services = SimpleNamespace(store=store, clock=time.time, monotonic=time.monotonic)
     session = LiveSession(
         cast("Any", services),
         "ses_bench",

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -86,6 +87,7 @@ def encode_frames(
     return b"".join(parts)
 
 
+@lru_cache
 def spelled(kind: str) -> str:
     """A type as it stands on an event line: one line of valid text."""
     return _CONTROL.sub(" ", kind).encode("utf-8", "replace").decode()
@@ -162,9 +164,9 @@ def _middle(draft: Draft, session_id: str, time: str) -> bytes:
     """Everything between the ids and the params; its texts cannot hold ``PARAMS``."""
     members = [
         b',"sessionId":"%b"' % session_id.encode(),
-        b',"turnId":%b' % (_text(draft.turn_id) if draft.turn_id else b"null"),
+        b',"turnId":%b' % (_short(draft.turn_id) if draft.turn_id else b"null"),
         b',"time":"%b"' % time.encode(),
-        b',"type":%b' % _text(draft.type),
+        b',"type":%b' % _short(draft.type),
     ]
     if draft.request_id is not None:
         members.append(b',"requestId":%b' % _text(draft.request_id))
@@ -181,6 +183,10 @@ def _middle(draft: Draft, session_id: str, time: str) -> bytes:
 def _text(value: str) -> bytes:
     """A JSON text in ASCII: a lone surrogate stays an escape, a quote in it stays escaped."""
     return json.dumps(value).encode("ascii")
+
+
+_short = lru_cache(_text)
+"""The same for what is short and comes again and again: types, turns."""
 
 
 def dumps(value: Any) -> bytes:
