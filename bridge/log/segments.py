@@ -19,7 +19,7 @@ import errno
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -322,6 +322,37 @@ def find_segments(folder: Path) -> list[Segment]:
     for segment, following in pairwise(found):
         segment.until_seq = following.first_seq
     return found
+
+
+def sizes_of(segments: Sequence[Segment]) -> list[tuple[int, float]]:
+    """The size of each file and when it was last written; nothing of one that is gone."""
+    sizes = []
+    for segment in segments:
+        try:
+            status = segment.path.stat()
+        except OSError:
+            sizes.append((0, 0.0))
+        else:
+            sizes.append((status.st_size, status.st_mtime))
+    return sizes
+
+
+def evictable(segments: Sequence[Segment], *, before: float | None, max_bytes: int | None) -> int:
+    """How many of the first segments were last written before a time, or are beyond a size.
+
+    Size alone leaves the last one.
+    """
+    sizes = sizes_of(segments)
+    total = sum(size for size, _ in sizes)
+    count = 0
+    for size, written_at in sizes:
+        is_old = before is not None and written_at < before
+        is_large = max_bytes is not None and total > max_bytes and count < len(sizes) - 1
+        if not (is_old or is_large):
+            break
+        total -= size
+        count += 1
+    return count
 
 
 def unreadable(error: OSError) -> StorageError:

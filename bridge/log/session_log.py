@@ -23,7 +23,15 @@ import anyio
 from bridge.log import record as records
 from bridge.log.files import Files
 from bridge.log.record import Record
-from bridge.log.segments import PASSING, Place, Segment, find_segments, name_of
+from bridge.log.segments import (
+    PASSING,
+    Place,
+    Segment,
+    evictable,
+    find_segments,
+    name_of,
+    sizes_of,
+)
 from bridge.log.tail import Run
 
 logger = logging.getLogger(__name__)
@@ -360,37 +368,6 @@ class SessionLog:
             segment.is_sealed = True
             if segment.end == 0:
                 self._segments.remove(segment)
-
-
-def sizes_of(segments: Sequence[Segment]) -> list[tuple[int, float]]:
-    """The size of each file and when it was last written; nothing of one that is gone."""
-    sizes = []
-    for segment in segments:
-        try:
-            status = segment.path.stat()
-        except OSError:
-            sizes.append((0, 0.0))
-        else:
-            sizes.append((status.st_size, status.st_mtime))
-    return sizes
-
-
-def evictable(segments: Sequence[Segment], *, before: float | None, max_bytes: int | None) -> int:
-    """How many of the first segments were last written before a time, or are beyond a size.
-
-    Size alone leaves the last one.
-    """
-    sizes = sizes_of(segments)
-    total = sum(size for size, _ in sizes)
-    count = 0
-    for size, written_at in sizes:
-        is_old = before is not None and written_at < before
-        is_large = max_bytes is not None and total > max_bytes and count < len(sizes) - 1
-        if not (is_old or is_large):
-            break
-        total -= size
-        count += 1
-    return count
 
 
 def _write_all(files: Files, fd: int, pieces: Sequence[bytes]) -> None:

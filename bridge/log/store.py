@@ -31,8 +31,8 @@ from bridge.log.entry import Draft, encode_frames, spelled
 from bridge.log.files import Files
 from bridge.log.record import Record, pack
 from bridge.log.reserve import Reserve
-from bridge.log.segments import PASSING, Segment, find_segments, unreadable
-from bridge.log.session_log import SessionLog, evictable
+from bridge.log.segments import PASSING, Segment, evictable, find_segments, unreadable
+from bridge.log.session_log import SessionLog
 from bridge.log.tail import Tail
 
 logger = logging.getLogger(__name__)
