@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 RUNNING: Final = "running"
 """The file that says in which boot of the machine a bridge runs, or was when it was killed."""
+DOUBTFUL: Final = "doubtful"
+"""What it says instead while rows may not be what the logs are."""
 _UNKNOWN_IDS: Final = 2**32
 """More than one session can have given out beyond what the others know."""
 
@@ -52,10 +54,14 @@ def recover(services: Services, registry: Registry) -> None:
     """Bring every open session to rest; afterwards ids go on after the last one used."""
     tables, store = services.tables, services.store
     marker = services.settings.state_dir / RUNNING
-    is_doubtful = tables.damaged is not None or _was_cut_off(marker)
+    known_id = tables.max_last_id()
+    is_empty = not known_id and bool(store.sessions())
+    if is_doubtful := tables.damaged is not None or is_empty or _was_cut_off(marker):
+        # Until all are looked at: a start that is killed meanwhile leaves the doubt to the next.
+        _mark(marker, DOUBTFUL)
     to_do = _behind(services) if is_doubtful else tables.open_sessions()
     ids = [_last_id(services, session_id) for session_id in to_do]
-    last_id = max([tables.max_last_id(), *(number for number in ids if number is not None)])
+    last_id = max([known_id, *(number for number in ids if number is not None)])
     # What an unreadable log has given out is not known, and must not be given out again.
     store.start_ids(last_id + (_UNKNOWN_IDS if None in ids else 0))
     for session_id in to_do:
@@ -66,7 +72,7 @@ def recover(services: Services, registry: Registry) -> None:
             # On a full disk it is found by its files.
             with contextlib.suppress(*rows.UNWRITABLE):
                 tables.mark_open(session_id)
-    _mark(marker)
+    _mark(marker, linux.boot_id())
 
 
 def take_up(services: Services, registry: Registry, session_id: str) -> None:
@@ -121,9 +127,9 @@ def _was_cut_off(marker: Path) -> bool:
         return False
 
 
-def _mark(marker: Path) -> None:
+def _mark(marker: Path, text: str) -> None:
     try:
-        marker.write_text(linux.boot_id(), "ascii")
+        marker.write_text(text, "ascii")
     except OSError as error:
         logger.error("a power cut would not be noticed: %s", error)
 

@@ -367,14 +367,15 @@ class Subprocess:
 
     async def start(self) -> Caller:
         """Start it and return a caller once it listens."""
-        self._spawn()
+        self.begin()
         with anyio.fail_after(LIMIT_S):
             self.url = await anyio.to_thread.run_sync(self._read_url, abandon_on_cancel=True)
         caller = Caller(self.url)
         self._callers.append(caller)
         return caller
 
-    def _spawn(self) -> None:
+    def begin(self) -> None:
+        """Start it, and wait for nothing."""
         log = _log_of(self.folder)
         self.process = subprocess.Popen(
             [

@@ -112,7 +112,7 @@ def _written_bytes(pid: int) -> int:
 async def test_an_agent_faster_than_the_log_is_held_back_by_its_pipe_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    lines = 60_000
+    lines = 25_000
     async with _bridge(tmp_path, {}) as bridge:
         runtime = bridge.application.context.running
         session_id = (await bridge.caller.session())["sessionId"]
@@ -138,4 +138,4 @@ async def test_an_agent_faster_than_the_log_is_held_back_by_its_pipe_and_loses_n
         ]
         assert len(events) == lines and is_gapless(events)
         assert READ_BYTES < slow.ahead_bytes < PIPE_BYTES + 2 * READ_BYTES
-        assert lines * line_bytes > 8 * slow.ahead_bytes
+        assert lines * line_bytes > 2 * slow.ahead_bytes

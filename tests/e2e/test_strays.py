@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Bridge, Json, serving
-from tests.faults.rig import agent, is_gapless
+from bridge.runtime.recovery import DOUBTFUL, RUNNING
+from tests.e2e.harness import Bridge, Json, Subprocess, serving
+from tests.faults.rig import agent, configured, eventually, is_gapless
 
 pytestmark = pytest.mark.anyio
 
@@ -162,6 +163,30 @@ async def test_lost_tables_are_made_again_though_entries_have_been_evicted(
         assert await _kept(bridge, session_id) == events
         answer = await bridge.caller.turn(session_id, "hello", onLost="new")
         assert answer["text"] == "You said: hello"
+
+
+@pytest.mark.faults
+async def test_a_start_killed_while_it_makes_the_tables_again_leaves_the_rest_to_the_next(
+    tmp_path: Path,
+) -> None:
+    config = configured({"fake": agent(tmp_path)})
+    async with Subprocess(tmp_path, config) as process:
+        caller = await process.start()
+        sessions = [(await caller.session())["sessionId"] for _ in range(3)]
+        for session_id in sessions:
+            await caller.turn(session_id, "flood 15000")
+        last_id = (await caller.get("/v1/sessions")).json()["lastId"]
+        process.kill()
+        _damage(tmp_path)
+        process.begin()
+        marker = tmp_path / "state" / RUNNING
+        await eventually(lambda: marker.read_text() == DOUBTFUL, 20)
+        process.kill()
+        caller = await process.start()
+        listed = (await caller.get("/v1/sessions")).json()
+        assert {each["sessionId"] for each in listed["sessions"]} == set(sessions)
+        assert listed["lastId"] >= last_id
+        assert marker.read_text() != DOUBTFUL
 
 
 async def test_a_log_that_tells_nothing_of_its_session_is_said_and_goes_with_its_time(
