@@ -158,12 +158,16 @@ class Projection:
         if kind == "agent_message_chunk":
             self._add_text(entry, peek)
             return {}
+        is_tool = kind in ("tool_call", "tool_call_update")
         if entry.subagent is not None:
+            if is_tool:
+                self._follow_tool(entry, peek)
             return {}
         if not entry.is_replay:
             self._follow_message(kind, peek)
-        if kind in ("tool_call", "tool_call_update"):
-            return self._apply_tool(entry, peek)
+        if is_tool:
+            self._follow_tool(entry, peek)
+            return {} if entry.is_replay else self._todos_of_tool(peek, entry.params)
         if kind not in views.FOLDED_UPDATES:
             return {}
         conveyed, implied = views.fold_update(self.view, _update_of(entry.params))
@@ -183,9 +187,10 @@ class Projection:
         if self.turn is not None and (kind in _MESSAGE_ENDERS or is_new_tool):
             self.turn.texts.end_message()
 
-    def _apply_tool(self, entry: Applied, peek: UpdatePeek) -> views.View:
+    def _follow_tool(self, entry: Applied, peek: UpdatePeek) -> None:
+        """Which tools ran and are open, a subagent's too: it ends with the turn."""
         if entry.is_replay or peek.tool_call_id is None:
-            return {}
+            return
         self.has_run_tools = True
         self.known_tools.add(peek.tool_call_id)
         status = peek.status or ("pending" if peek.kind == "tool_call" else None)
@@ -193,11 +198,10 @@ class Projection:
             self.open_tools[peek.tool_call_id] = status or ""
         elif status is not None:
             self.open_tools.pop(peek.tool_call_id, None)
-        return self._todos_of_tool(entry.params)
 
-    def _todos_of_tool(self, params: bytes) -> views.View:
+    def _todos_of_tool(self, peek: UpdatePeek, params: bytes) -> views.View:
         """Some builds keep todos by a tool call alone (pingdotgg/t3code#11170)."""
-        if b"updateTodos" not in params:
+        if peek.tool_call_id is None or b"updateTodos" not in params:
             return {}
         raw_input = _update_of(params).get("rawInput")
         if not isinstance(raw_input, dict) or raw_input.get("_toolName") != "updateTodos":

@@ -2,6 +2,8 @@
 
 The synchronous core runs as it is, over a real log and real tables in a folder; the process is a
 list of lines, and what would wait (a revival, a hard end) is done by the model when it likes.
+What the events must tell of turns is ``turn_story``'s; here is what callers and agents do, only
+where it can matter, since random steps seldom get deep by themselves.
 """
 
 from __future__ import annotations
@@ -11,15 +13,18 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import anyio
 from anyio.abc import TaskGroup
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bridge.clock import rfc3339
 from bridge.config import load
 from bridge.errors import AgentError, CallerError
 from bridge.log.cursor import SessionCursor
@@ -31,7 +36,7 @@ from bridge.protocol.held import withdrawn_answer
 from bridge.protocol.projection import Projection
 from bridge.protocol.rules import parse
 from bridge.protocol.view import new_view
-from bridge.runtime import lifecycle, recovery, rows, turn_flow
+from bridge.runtime import closing, lifecycle, recovery, rows, turn_flow
 from bridge.runtime.commands import Cancel, CancelTurn, PatchSession, Prompt, Reply
 from bridge.runtime.handlers import Handlers
 from bridge.runtime.inbox import Inbox
@@ -44,6 +49,7 @@ from bridge.runtime.session import LiveSession
 from bridge.runtime.spawn import Spawner
 from bridge.runtime.timers import Timers
 from tests.e2e.folding import fold_session, without_positions
+from tests.runtime.turn_story import Story
 
 Json = dict[str, Any]
 
@@ -98,6 +104,17 @@ class Process:
     def pause(self) -> None:
         """The disk is full."""
 
+    async def stop(self, step_s: float) -> None:
+        """Its session was closed."""
+
+    def told(self, method: str) -> list[Json]:
+        """What it was told under this name."""
+        return [each for each in self.lines if each.get("method") == method]
+
+    def unanswered(self, asked: list[tuple[Process, int]]) -> list[int]:
+        """Its requests that got no answer."""
+        return [rpc_id for by, rpc_id in asked if by is self and not self.answers_to(rpc_id)]
+
     def answers_to(self, rpc_id: int) -> list[Json]:
         """The answers that reached the agent under its id."""
         return [each for each in self.lines if "method" not in each and each.get("id") == rpc_id]
@@ -132,12 +149,14 @@ class Model(RuleBasedStateMachine):
         self.principal = Principal("owner", "token", frozenset({"admin"}))
         self.asked: list[tuple[Process, int]] = []
         self.turns: list[str] = []
+        self.story = Story()
+        self.permissions: Json = {"rules": []}
         self.view: Json = {}
         self.seen = 0
         self.link: AgentLink | None = None
 
-    @initialize()
-    def open(self) -> None:
+    @initialize(permissions=st.sampled_from(RULES))
+    def open(self, permissions: Json) -> None:
         """A session with an agent that is idle."""
         self._start()
         view = new_view(
@@ -166,6 +185,7 @@ class Model(RuleBasedStateMachine):
         self._connect(session)
         session.accept(view)
         session.commit({"private": {}})
+        self.change_rules(permissions)
 
     def _start(self) -> None:
         """A bridge over what the folder holds."""
@@ -212,6 +232,21 @@ class Model(RuleBasedStateMachine):
         """The session in memory."""
         return self.registry.load(self.session_id)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn runs, waits or is queued."""
+        return self.session.turn is not None or bool(self.session.queue)
+
+    @property
+    def is_stirring(self) -> bool:
+        """Whether there is anything that an end could interrupt."""
+        return self.is_busy or bool(self.session.held.pending())
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether a time limit runs."""
+        return self.session.cancel_timer is not None or self.session.expiry_timer is not None
+
     def _says(self, message: Json) -> None:
         assert self.link is not None
         line = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
@@ -231,38 +266,55 @@ class Model(RuleBasedStateMachine):
 
     # -- callers ---------------------------------------------------------------------------------
 
-    @rule(on_busy=st.sampled_from(["reject", "queue", "interrupt"]), resend=st.booleans())
-    def prompt(self, on_busy: Any, resend: bool) -> None:
+    @rule(
+        on_busy=st.sampled_from(["reject", "queue", "interrupt"]),
+        resend=st.booleans(),
+        is_slow=st.sampled_from([False, False, False, True]),
+    )
+    def prompt(self, on_busy: Any, resend: bool, is_slow: bool) -> None:
         """A turn begins, waits, or is refused."""
-        is_busy = self.session.turn is not None or bool(self.session.queue)
+        is_busy = self.is_busy
+        text = str(next(self.numbers))
         command = Prompt(
             self.principal,
             self.session_id,
-            ({"type": "text", "text": "x"},),
+            ({"type": "text", "text": text},),
             on_busy,
             resend_cancelled=resend,
         )
         try:
             outcome = self.handlers.prompt(command, self.keys.claim("owner", None))
         except CallerError as error:
-            assert error.code == "turn-in-progress" and is_busy
-        else:
-            assert outcome.value is not None and not (is_busy and on_busy == "reject")
-            self.turns.append(outcome.value["turnId"])
+            assert error.code == "turn-in-progress" and is_busy and on_busy == "reject"
+            return
+        assert outcome.value is not None and not (is_busy and on_busy == "reject")
+        turn_id = outcome.value["turnId"]
+        self.turns.append(turn_id)
+        self.story.texts[turn_id], self.story.resends[turn_id] = text, resend
+        if on_busy == "interrupt":
+            first = self.session.queue[0] if self.session.queue else self.session.turn
+            assert first is not None and first.turn_id == turn_id
         self._settle()
+        if not is_slow and self.session.queue and self.session.turn is None:
+            self.revive(is_fine=True)
 
     @rule(is_hard=st.booleans())
+    @precondition(lambda self: self.is_busy)
     def cancel(self, is_hard: bool) -> None:
         """Softly or hard."""
+        turn, told = self.session.turn, len(self.process.told("session/cancel"))
         self.handlers.cancel(Cancel(self.principal, self.session_id, None, is_hard))
+        assert turn is None or len(self.process.told("session/cancel")) == told + 1
         self._settle()
+        assert not is_hard or self.link is None
 
     @rule(data=st.data())
-    @precondition(lambda self: bool(self.turns))
+    @precondition(lambda self: bool(self.turns) and self.is_busy)
     def cancel_turn(self, data: st.DataObject) -> None:
         """Any turn that ever was."""
         turn_id = data.draw(st.sampled_from(self.turns))
         self.handlers.cancel(CancelTurn(self.principal, self.session_id, turn_id))
+        assert turn_id not in [turn.turn_id for turn in self.session.queue]
         self._settle()
 
     @rule(data=st.data())
@@ -273,6 +325,7 @@ class Model(RuleBasedStateMachine):
         bodies = REPLIES[request.kind]
         first, second = data.draw(st.sampled_from(bodies)), data.draw(st.sampled_from(bodies))
         claim = self.keys.claim("owner", None)
+        self.story.accepted(request.turn_id, request.request_id, first)
         self.handlers.reply(
             Reply(self.principal, self.session_id, request.request_id, first), claim
         )
@@ -285,22 +338,26 @@ class Model(RuleBasedStateMachine):
         self._settle()
 
     @rule(permissions=st.sampled_from(RULES))
+    @precondition(lambda self: bool(self.session.held.pending()))
     def change_rules(self, permissions: Json) -> None:
         """They hold for what waits as well."""
+        self.permissions = permissions
         fields = {"permissions": permissions}
         self.handlers.patch(PatchSession(self.principal, self.session_id, fields))
         self._settle()
 
     # -- the agent -------------------------------------------------------------------------------
 
-    @rule(kind=st.sampled_from(sorted(ASKED)))
+    @rule(kinds=st.lists(st.sampled_from(sorted(ASKED)), min_size=1, max_size=3))
     @precondition(lambda self: self.link is not None)
-    def ask(self, kind: str) -> None:
+    @precondition(lambda self: self.session.turn is not None or not self.is_stirring)
+    def ask(self, kinds: list[str]) -> None:
         """The agent asks, in a turn or outside of one."""
-        rpc_id = next(self.numbers)
-        method, params = ASKED[kind]
-        self.asked.append((self.process, rpc_id))
-        self._says({"id": rpc_id, "method": method, "params": params})
+        for kind in kinds:
+            rpc_id = next(self.numbers)
+            method, params = ASKED[kind]
+            self.asked.append((self.process, rpc_id))
+            self._says({"id": rpc_id, "method": method, "params": params})
 
     @rule(data=st.data())
     @precondition(lambda self: self.link is not None and bool(self.session.held.pending()))
@@ -309,37 +366,48 @@ class Model(RuleBasedStateMachine):
         request = data.draw(st.sampled_from(self.session.held.pending()))
         params = {"requestId": json.loads(request.rpc_id)}
         self._says({"method": "$/cancel_request", "params": params})
+        assert request.request_id not in [each.request_id for each in self.session.held.pending()]
 
-    @rule(kind=st.sampled_from(["agent_message_chunk", "tool_call", "plan"]))
+    @rule(
+        kind=st.sampled_from(["agent_message_chunk", "tool_call", "plan"]),
+        by=st.sampled_from(["agent-session", "subagent"]),
+    )
     @precondition(lambda self: self.link is not None)
-    def update(self, kind: str) -> None:
-        """Something to show."""
+    def update(self, kind: str, by: str) -> None:
+        """Something to show, of its own or of a subagent's."""
         update: Json = {"sessionUpdate": kind, "entries": []}
         if kind == "agent_message_chunk":
             update["content"] = {"type": "text", "text": "t"}
         elif kind == "tool_call":
             update |= {"toolCallId": f"t{next(self.numbers)}", "status": "in_progress"}
-        self._says({"method": "session/update", "params": {"sessionId": "x", "update": update}})
+        self._says({"method": "session/update", "params": {"sessionId": by, "update": update}})
 
     @rule(stop_reason=st.sampled_from(["end_turn", "cancelled", "refusal", None]))
     @precondition(lambda self: self.link is not None and self.session.prompt_call is not None)
     def end_turn(self, stop_reason: str | None) -> None:
         """The agent answers the prompt, with a stop reason or an error."""
-        sent = [each for each in self.process.lines if each.get("method") == "session/prompt"]
+        sent = self.process.told("session/prompt")
         answer: Json = {"result": {"stopReason": stop_reason}}
         if stop_reason is None:
             answer = {"error": {"code": -32603, "message": "no"}}
         self._says({"id": sent[-1]["id"], **answer})
 
-    @rule(seconds=st.sampled_from([1, 6, 61]))
+    @rule(seconds=st.sampled_from([1, 6, 40, 61]))
+    @precondition(lambda self: self.is_timed)
     def wait(self, seconds: int) -> None:
         """Time limits run out."""
+        turn, link = self.session.turn, self.link
+        was_cancelled = turn is not None and turn.cancelled_by == "caller"
         self.now += seconds
         self.services.timers.sweep()
         self._settle()
+        if seconds > self.services.settings.limits.cancel_grace_s and was_cancelled:
+            assert turn is not None and turn.has_ended
+        assert was_cancelled or self.link is link
+        assert not self.session.held.due(rfc3339(self.now))
 
     @rule(code=st.sampled_from([0, 3]))
-    @precondition(lambda self: self.link is not None)
+    @precondition(lambda self: self.link is not None and self.is_stirring)
     def exit(self, code: int) -> None:
         """The process is gone."""
         self._exit(ExitStatus(code, None, "tail"))
@@ -365,6 +433,7 @@ class Model(RuleBasedStateMachine):
                 session.commit()
 
     @rule()
+    @precondition(lambda self: self.is_stirring)
     def restart(self) -> None:
         """The bridge is killed and started again; its agent is ended first."""
         self.link = None
@@ -414,20 +483,48 @@ class Model(RuleBasedStateMachine):
         shown = self.registry.snapshot(self.session_id)
         log = self.services.store.log(self.session_id)
         page = SessionCursor(log, after=self.seen, form=Form()).page(1000)
-        self.view = fold_session(self.view, [json.loads(event) for event in page.events])
+        events = [json.loads(event) for event in page.events]
+        for event in events:
+            self.story.take(event)
+        self.story.holds_now()
+        self.view = fold_session(self.view, events)
         self.seen = page.next_after
         assert self.seen == shown["lastSeq"] and self.view == without_positions(shown)
+
+    @invariant()
+    def what_rules_decide_waits_for_nobody(self) -> None:
+        """Each of the rules here answers each permission there is."""
+        kinds = [each.kind for each in self.session.held.pending()]
+        assert not self.permissions["rules"] or "permission" not in kinds
+
+    @invariant()
+    def nothing_is_kept_of_turns_that_are_over(self) -> None:
+        """What a prompt asked for is known until it begins or is dropped."""
+        assert set(self.session.prompts) == {turn.turn_id for turn in self.session.queue}
 
     def teardown(self) -> None:
         """Whatever was left: every turn ends and every request is settled."""
         try:
             if hasattr(self, "session_id"):
+                if next(self.numbers) % 2:
+                    self._close()
                 self.restart()
                 self._all_has_ended()
                 self.services.tables.close()
                 self.services.store.close()
         finally:
             shutil.rmtree(self.folder)
+
+    def _close(self) -> None:
+        """Its deletion ends whatever is left of it, and tells the agent."""
+        session, link = self.session, self.link
+        running = [turn.turn_id for turn in [session.turn, *session.queue] if turn is not None]
+        anyio.run(partial(closing.close, session, self.registry, is_purge=False))
+        assert link is None or not self.process.unanswered(self.asked)
+        self.link = None
+        self.the_session_is_the_fold_of_its_events()
+        assert self.view["status"] == "closed" and self.view["pendingRequests"] == []
+        assert {self.story.ended[turn_id]["status"] for turn_id in running} <= {"cancelled"}
 
     def _all_has_ended(self) -> None:
         tables = self.services.tables
@@ -449,7 +546,7 @@ class Model(RuleBasedStateMachine):
 
 Model.TestCase.settings = settings(
     max_examples=40,
-    stateful_step_count=40,
+    stateful_step_count=100,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
