@@ -166,12 +166,15 @@ class _RawContent(msgspec.Struct):
     text: msgspec.Raw | UnsetType = UNSET
 
 
-class _RawUpdate(msgspec.Struct, rename="camel"):
+class _RawFields(msgspec.Struct, rename="camel"):
     session_update: msgspec.Raw | UnsetType = UNSET
     message_id: msgspec.Raw | UnsetType = UNSET
-    content: msgspec.Raw | UnsetType = UNSET
     tool_call_id: msgspec.Raw | UnsetType = UNSET
     status: msgspec.Raw | UnsetType = UNSET
+
+
+class _RawUpdate(_RawFields, rename="camel"):
+    content: msgspec.Raw | UnsetType = UNSET
 
 
 class _RawParams(msgspec.Struct, rename="camel"):
@@ -179,7 +182,17 @@ class _RawParams(msgspec.Struct, rename="camel"):
     update: msgspec.Raw | UnsetType = UNSET
 
 
+class _NestedUpdate(_RawFields, rename="camel"):
+    content: _RawContent | list[msgspec.Raw] | None = None
+
+
+class _NestedParams(msgspec.Struct, rename="camel"):
+    update: _NestedUpdate
+    session_id: msgspec.Raw | UnsetType = UNSET
+
+
 _DECODE = msgspec.json.Decoder(_Params).decode
+_NESTED = msgspec.json.Decoder(_NestedParams)
 _RAW_CONTENT = msgspec.json.Decoder(_RawContent)
 _RAW_UPDATE = msgspec.json.Decoder(_RawUpdate)
 _RAW_PARAMS = msgspec.json.Decoder(_RawParams)
@@ -215,6 +228,28 @@ def peek_session_id(params: bytes) -> str | None:
 
 
 def _peek_carefully(params: bytes) -> UpdatePeek:
+    """The same of what msgspec refuses, mostly for a lone surrogate."""
+    try:
+        found, spelled = walker.opened(_NESTED, params)
+    except (ValueError, msgspec.DecodeError, RecursionError):
+        return _peek_by_fields(params)
+
+    def text(raw: msgspec.Raw | UnsetType) -> str | None:
+        return None if raw is UNSET else text_of(spelled(raw))
+
+    update, content = found.update, found.update.content
+    block = content if isinstance(content, _RawContent) else _RawContent()
+    return UpdatePeek(
+        session_id=text(found.session_id),
+        kind=text(update.session_update) or "",
+        message_id=text(update.message_id),
+        text=text(block.text) if text(block.type) == "text" else None,
+        tool_call_id=text(update.tool_call_id),
+        status=text(update.status),
+    )
+
+
+def _peek_by_fields(params: bytes) -> UpdatePeek:
     """The same, field by field, so that one of a wrong type does not hide the others."""
     found = _members(_RAW_PARAMS, params)
     update = _members(_RAW_UPDATE, found.get("update", b""))

@@ -14,6 +14,7 @@ JSON-RPC.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
@@ -27,32 +28,47 @@ _DIGITS: Final = b"eE1fFaAbBcC0987654321"
 def members(decoder: msgspec.json.Decoder[RawStruct], data: bytes) -> dict[str, bytes]:
     """The members of the object ``data`` that the decoder's struct names, raw; absent: no key.
 
-    The struct's fields are all ``msgspec.Raw | UnsetType``. Raises ``msgspec.DecodeError`` for what
-    is no JSON object and ``RecursionError`` for one nested deeper than the parser goes.
+    The struct's fields are all ``msgspec.Raw | UnsetType``. Raises as :func:`opened`.
+    """
+    found, spelled = opened(decoder, data)
+    named = msgspec.structs.asdict(found)
+    return {name: spelled(raw) for name, raw in named.items() if raw is not msgspec.UNSET}
+
+
+def opened(
+    decoder: msgspec.json.Decoder[RawStruct], data: bytes
+) -> tuple[RawStruct, Callable[[msgspec.Raw], bytes]]:
+    """The object ``data`` as the decoder has it, and what gives a raw value of it its spelling.
+
+    All texts in the struct have to be raw, at any depth. Raises ``msgspec.DecodeError`` for what is
+    no such object and ``RecursionError`` for one nested deeper than the parser goes.
     """
     try:
-        return _sliced(decoder, data)
+        return decoder.decode(data), bytes
+    except msgspec.ValidationError:
+        raise
     except msgspec.DecodeError:
-        digits = _free_digits(data)
-        if digits is None:
+        swaps = _swaps(data)
+        if not swaps:
             raise
-    upper, lower = b"\\u%c" % digits[0], b"\\u%c" % digits[1]
-    disguised = data.replace(b"\\uD", upper).replace(b"\\ud", lower)
-    return {
-        name: raw.replace(upper, b"\\uD").replace(lower, b"\\ud")
-        for name, raw in _sliced(decoder, disguised).items()
-    }
+    for own, stand_in in swaps:
+        data = data.replace(own, stand_in)
+
+    def spelled(raw: msgspec.Raw) -> bytes:
+        shown = bytes(raw)
+        for own, stand_in in swaps:
+            shown = shown.replace(stand_in, own)
+        return shown
+
+    return decoder.decode(data), spelled
 
 
-def _sliced(decoder: msgspec.json.Decoder[RawStruct], data: bytes) -> dict[str, bytes]:
-    found = msgspec.structs.asdict(decoder.decode(data))
-    return {name: bytes(raw) for name, raw in found.items() if raw is not msgspec.UNSET}
+def _swaps(data: bytes) -> list[tuple[bytes, bytes]]:
+    """How escapes that may be surrogates begin in ``data``, each with a stand-in it does not hold.
 
-
-def _free_digits(data: bytes) -> tuple[int, int] | None:
-    """Stand-ins for ``D`` and ``d`` that follow no ``\\u`` in ``data``; None: no use, or none."""
-    if b"\\ud" not in data and b"\\uD" not in data:
-        return None
-    free = (digit for digit in _DIGITS if b"\\u%c" % digit not in data)
-    upper, lower = next(free, None), next(free, None)
-    return None if upper is None or lower is None else (upper, lower)
+    None: there are none, or no stand-in is left.
+    """
+    used = [each for each in (b"\\ud", b"\\uD") if each in data]
+    free = (each for digit in _DIGITS if (each := b"\\u%c" % digit) not in data)
+    swaps = list(zip(used, free, strict=False))
+    return swaps if len(swaps) == len(used) else []
