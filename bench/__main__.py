@@ -131,10 +131,11 @@ def recovery_command(updates: int, size: int, is_json: bool) -> None:
 
 @main.command("many-sessions")
 @click.option("--sessions", default=10_000, show_default=True)
+@click.option("--damaged/--no-damaged", default=True, help="Make the tables again in the end.")
 @as_json
-def many_sessions_command(sessions: int, is_json: bool) -> None:
+def many_sessions_command(sessions: int, damaged: bool, is_json: bool) -> None:
     """Starts, lists and searches beside many old sessions."""
-    show(large.sessions(sessions), is_json)
+    show(large.sessions(sessions, damaged), is_json)
 
 
 @main.command("commit")
