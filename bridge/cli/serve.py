@@ -17,6 +17,7 @@ from typing import Any
 import click
 import uvloop
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from bridge import app, logs
 from bridge.api.server import BridgeServer, make_config
@@ -104,10 +105,14 @@ def read_settings(
         raise StartupError(f"The configuration cannot be read: {error}") from error
     except ValidationError as error:
         faults = "; ".join(
-            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
+            f"{'.'.join(map(str, each['loc']))}: {_in_words(each)}" for each in error.errors()
         )
         raise StartupError(f"The configuration does not fit: {faults}") from None
     return with_agents(settings)
+
+
+def _in_words(fault: ErrorDetails) -> str:
+    return "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"]
 
 
 def with_agents(settings: Settings) -> Settings:
@@ -115,7 +120,9 @@ def with_agents(settings: Settings) -> Settings:
     agents = dict(settings.agents)
     default = settings.default_agent
     if default and default != DEMO and default not in agents:
-        raise StartupError(f"There is no agent {default!r} in the configuration.")
+        raise StartupError(
+            f"There is no agent {default!r} in the configuration; there are {', '.join(agents)}."
+        )
     if not default and set(agents) == {"cursor"} and not agents["cursor"].command:
         default = "cursor" if find_cursor() else DEMO
     if default == DEMO and DEMO not in agents:

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from bridge.config import Agent, Settings
 from bridge.errors import AgentError
-from bridge.runtime.find import cursor_argv, find_cursor
+from bridge.runtime.find import cursor_argv, find_cursor, passed_over
 
 
 @dataclass(slots=True)
@@ -136,12 +136,20 @@ def _locate(known: Known) -> None:
 def _locate_cursor(known: Known, configured: str) -> None:
     found = find_cursor(configured, _env(known.agent))
     if found is None:
-        known.problem = "Cursor's command line agent is not on this box."
-        known.hint = "Install Cursor's CLI, or set `command` in [agents.cursor]."
+        known.problem = _why_not_found(configured, _env(known.agent))
+        known.hint = "Install Cursor's CLI (https://cursor.com/cli), or mend the agent's `command`."
         return
     agent = known.agent
     known.version = found.version
     known.argv = cursor_argv(found.path, agent.root_flags, agent.endpoint, agent.insecure_tls)
+
+
+def _why_not_found(configured: str, env: dict[str, str]) -> str:
+    if configured:
+        return f"{configured} is not on this box, or not executable."
+    other = passed_over(env)
+    told = f" {other} is another program: its --version is not Cursor's." if other else ""
+    return f"Cursor's command line agent is not on this box.{told}"
 
 
 def _env(agent: Agent) -> dict[str, str]:

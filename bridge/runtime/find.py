@@ -52,6 +52,16 @@ def find_cursor(configured: str = "", env: Mapping[str, str] = os.environ) -> Fo
     return None
 
 
+def is_cursors_name(path: str) -> bool:
+    """Whether a program is called as Cursor's installer calls its own."""
+    return os.path.basename(path) in _NAMES
+
+
+def passed_over(env: Mapping[str, str] = os.environ) -> str | None:
+    """The first program that is called as Cursor's is and was not taken for it."""
+    return next(_candidates(env), None)
+
+
 def probe_version(path: str, env: Mapping[str, str] = os.environ) -> str | None:
     """What ``path --version`` answers if it looks like Cursor's (``2026.10.22-1a2b3c4``)."""
     try:
@@ -88,8 +98,7 @@ def cursor_argv(
 
 def login_argv(program: str, endpoint: str = "", insecure_tls: bool = False) -> tuple[str, ...]:
     """What a person types to log in where :func:`cursor_argv` connects to; without a folder."""
-    name = os.path.basename(program)
-    known = name if name in _NAMES else _NAMES[0]
+    known = os.path.basename(program) if is_cursors_name(program) else _NAMES[0]
     return (known, *_connection_flags(endpoint, insecure_tls), "login")
 
 

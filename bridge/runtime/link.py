@@ -230,9 +230,9 @@ def rpc_failure(error: RpcError, secrets: tuple[str, ...]) -> AgentError:
 
 def describe(message: str, data: Any) -> str:
     """The agent's words for a person: its message, and what ``data`` adds to it."""
-    more = (data.get("message") or data.get("details")) if isinstance(data, dict) else data
-    if not isinstance(more, str) or more == message:
-        more = ""
+    told = [data.get("message"), data.get("details")] if isinstance(data, dict) else [data]
+    texts = [each for each in told if isinstance(each, str) and each and each != message]
+    more = ": ".join(texts)[:_MOST_WORDS]
     if not message and not more:
         return "The agent gave no reason."
     return (
