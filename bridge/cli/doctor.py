@@ -15,6 +15,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -77,7 +78,7 @@ def _default(settings: Settings) -> str:
 def _look(settings: Settings, agent: str | None) -> Iterator[Finding]:
     yield from _roots(settings)
     try:
-        StateDir(settings.state_dir).close()
+        state = StateDir(settings.state_dir)
     except StartupError as error:
         if "Another bridge" not in str(error):
             yield Finding("state folder", "fail", str(error), "Choose another with --state-dir.")
@@ -85,9 +86,11 @@ def _look(settings: Settings, agent: str | None) -> Iterator[Finding]:
         mend = "Stop the bridge to look at its agents as well."
         yield Finding("state folder", "warn", str(error), mend)
         return
-    yield Finding("state folder", "ok", str(settings.state_dir))
-    names = [agent] if agent else list(settings.agents)
-    yield from anyio.run(_agents, settings, names)
+    # Held until the end: neither a bridge nor another doctor ends what is started meanwhile.
+    with closing(state):
+        yield Finding("state folder", "ok", str(settings.state_dir))
+        names = [agent] if agent else list(settings.agents)
+        yield from anyio.run(_agents, settings, names, state.tag)
 
 
 def _roots(settings: Settings) -> Iterator[Finding]:
@@ -99,7 +102,7 @@ def _roots(settings: Settings) -> Iterator[Finding]:
             yield Finding("root", "fail", f"{path} is no folder", "Make it, or change `roots`.")
 
 
-async def _agents(settings: Settings, names: list[str]) -> list[Finding]:
+async def _agents(settings: Settings, names: list[str], tag: str) -> list[Finding]:
     findings: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="cursor-bridge-doctor-") as folder:
         storage = settings.storage.model_copy(
@@ -109,7 +112,7 @@ async def _agents(settings: Settings, names: list[str]) -> list[Finding]:
         async with open_runtime(
             settings,
             spawn=LocalSpawner(death_signal_prefix()),
-            state_tag="doctor",
+            state_tag=tag,
             version=VERSION,
         ) as runtime:
             for name in names:

@@ -21,7 +21,7 @@ from tests.e2e.harness import LIMIT_S, Bridge, Event, Json, scripted, serving
 
 ONCE = {"outcome": "selected", "kind": "allow_once"}
 LIMITS: Json = {
-    "cancel_grace_s": 0.5,
+    "cancel_grace_s": 1.0,
     "prompts_per_minute": 100_000,
     "sessions_per_minute": 100_000,
     "max_processes": 24,

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.e2e.harness import Json
+from tests.e2e.harness import Json, scripted, serving
 from tests.e2e.stage import (  # noqa: F401
     Stage,
     case,
@@ -28,10 +28,9 @@ pytestmark = pytest.mark.anyio
 def short_limits() -> Json:
     """Agents that hang are given up soon; their start may take its time on a busy box."""
     return {
-        "initialize_s": 4.0,
         "authenticate_s": 1.0,
-        "new_session_s": 1.0,
-        "cancel_grace_s": 0.5,
+        "new_session_s": 2.0,
+        "cancel_grace_s": 1.0,
         "stop_step_s": 0.5,
         "max_processes": 24,
     }
@@ -40,13 +39,15 @@ def short_limits() -> Json:
 # -- agents that hang ---------------------------------------------------------------------------
 
 
-@case("never_answers")
-async def test_an_agent_that_never_answers_initialize_is_given_up(stage: Stage) -> None:
+async def test_an_agent_that_never_answers_initialize_is_given_up(tmp_path: Path) -> None:
     """Very old builds (zuse#90)."""
-    answer = await stage.ask()
-    assert (answer.status_code, answer.json()["code"]) == (504, "agent-timeout")
-    assert answer.json()["stderrTail"].strip() == "waiting for a keychain"
-    assert await stage.listed() == []
+    agents = {"fake": {"command": scripted("never_answers")}}
+    limits = {"initialize_s": 3.0}
+    async with serving(tmp_path, agents, default_agent="fake", limits=limits) as bridge:
+        answer = await bridge.caller.post("/v1/sessions", {})
+        assert (answer.status_code, answer.json()["code"]) == (504, "agent-timeout")
+        assert answer.json()["stderrTail"].strip() == "waiting for a keychain"
+        assert (await bridge.caller.get("/v1/sessions")).json()["sessions"] == []
 
 
 @case("new_hangs")

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(scope="module", name="limits")
 def short_limits() -> Json:
     """An agent that hangs is given up soon; starting one may take its time on a busy box."""
-    return {"initialize_s": 8.0, "load_session_s": 1.0, "load_quiet_s": 0.2, "max_processes": 24}
+    return {"load_session_s": 2.0, "load_quiet_s": 0.2, "max_processes": 24}
 
 
 async def lost(stage: Stage, **body: str) -> tuple[str, Json]:

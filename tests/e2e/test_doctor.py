@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,15 +26,19 @@ class Box:
         self.folder = folder
         self.bin = folder / "bin"
         self.bin.mkdir()
+        self.state = folder / "state"
         self.config = folder / "bridge.toml"
         self.env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(folder)}
 
-    def configure(self, command: Sequence[str], **values: Any) -> None:
+    def configure(
+        self, command: Sequence[str], *, initialize_s: float = 20.0, **values: Any
+    ) -> None:
         """One agent, named ``it``."""
         table = {"command": list(command), **values}
         lines = [f"{name} = {json.dumps(value)}" for name, value in table.items()]
         self.config.write_text(
-            f'default_agent = "it"\nroots = ["{self.folder}"]\nlimits.initialize_s = 3.0\n'
+            f'default_agent = "it"\nroots = ["{self.folder}"]\n'
+            f"limits.initialize_s = {initialize_s}\n"
             "[agents.it]\n" + "\n".join(lines) + "\n[agents.it.env]\n"
             f'CURSOR_DEMO_PACE = "0"\nCURSOR_DEMO_HOME = "{self.folder}/demo"\n'
         )
@@ -47,7 +52,7 @@ class Box:
     def run(self, *arguments: str) -> tuple[int, str]:
         """The exit status and the text."""
         config = ["--config", str(self.config)] if self.config.exists() else []
-        call = [*config, "--state-dir", str(self.folder / "state"), *arguments]
+        call = [*config, "--state-dir", str(self.state), *arguments]
         done = CliRunner(env=self.env).invoke(doctor, call)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         return done.exit_code, done.output
@@ -147,7 +152,7 @@ def test_a_key_that_is_refused_is_told_with_what_it_may_be(box: Box) -> None:
 def test_a_handshake_that_fails_is_told_with_the_agents_words(
     box: Box, case: str, words: str, mend: str
 ) -> None:
-    box.configure(scripted(case))
+    box.configure(scripted(case), initialize_s=4.0 if case == "never_answers" else 20.0)
     status, found = box.find()
     verdict, detail, told = found["it: handshake"]
     assert (status, verdict) == (1, "fail")
@@ -179,6 +184,18 @@ def test_a_configuration_that_does_not_fit_is_told_in_words(
     assert words in found["configuration"][1]
 
 
+def test_two_doctors_at_once_leave_each_others_agents_alone(box: Box) -> None:
+    """What carries the tag of a run that is over is ended; a doctor's is no other doctor's."""
+    notes = box.folder / "tags"
+    script = f"echo $CURSOR_BRIDGE_RUN >> {notes}; exec {shlex.join(demo())}"
+    box.configure(["/bin/sh", "-c", script])
+    for folder in ("one", "two"):
+        box.state = box.folder / folder
+        assert box.find()[0] == 0
+    one, two = (line.split(".")[0] for line in notes.read_text().splitlines())
+    assert one and two and one != two
+
+
 def test_a_folder_that_is_missing_is_told(box: Box) -> None:
     box.configure(demo())
     text = box.config.read_text().replace(str(box.folder), f"{box.folder}/gone", 1)
@@ -189,7 +206,7 @@ def test_a_folder_that_is_missing_is_told(box: Box) -> None:
 
 def test_agents_are_left_alone_while_a_bridge_runs(box: Box) -> None:
     box.configure([sys.executable, "-c", "raise SystemExit('started')"])
-    state = StateDir(box.folder / "state")
+    state = StateDir(box.state)
     try:
         status, found = box.find()
         text = box.run()[1]
