@@ -43,6 +43,8 @@ class Server(Section):
     """Addresses whose ``X-Forwarded-For`` is believed for rate limits and the audit log."""
     header_timeout_s: Seconds = 10
     body_timeout_s: Seconds = 10
+    unread_timeout_s: Seconds = 30
+    """How long a caller may read nothing of a response that waits for it."""
     max_connections: Positive = 4096
 
 

@@ -3,7 +3,8 @@
 uvicorn has no deadline for a request's head or body and no bound on open connections; this is a
 subclass of its h11 protocol that has. A connection is in one phase: a *head* is awaited (or the
 next request), a *body* is being received, or the *response* is under way. Heads have an absolute
-deadline, bodies one that moves with each read, responses none: streams live as long as they like.
+deadline, bodies one that moves with each read, responses none: streams live as long as they like,
+provided that somebody reads them.
 What is refused on the wire is answered with a problem like everything else. Knows no routes.
 """
 
@@ -40,6 +41,7 @@ class BridgeConfig(uvicorn.Config):
         super().__init__(app, **options)
         self.header_timeout_s = settings.server.header_timeout_s
         self.body_timeout_s = settings.server.body_timeout_s
+        self.unread_timeout_s = settings.server.unread_timeout_s
         self.linger_s = min(_LINGER_S, self.body_timeout_s)
         self.max_connections = settings.server.max_connections
         self.listen_fd: int | None = None
@@ -106,6 +108,7 @@ class BridgeProtocol(H11Protocol):
         self._is_head_due = True
         self._is_excused = False
         self._is_deaf = False
+        self._unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock: silence is a head that does not come."""
@@ -125,6 +128,17 @@ class BridgeProtocol(H11Protocol):
         """Forget the connection."""
         self._forget()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """More waits for the caller than it reads: see to it that it reads on."""
+        super().pause_writing()
+        now = self.loop.time()
+        self._watch_reader(self.transport.get_write_buffer_size(), now)
+
+    def resume_writing(self) -> None:
+        """It did."""
+        super().resume_writing()
+        self._forget_reader()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, unless all is said and the caller only needs to be heard out."""
@@ -257,8 +271,29 @@ class BridgeProtocol(H11Protocol):
         oldest.drop()
         return True
 
+    def _watch_reader(self, unread: int, since: float) -> None:
+        """``unread`` bytes have been waiting for the caller since then."""
+        self._unread_timer = self.loop.call_later(
+            self.config.unread_timeout_s / 3, self._on_unread, unread, since
+        )
+
+    def _on_unread(self, unread: int, since: float) -> None:
+        left, now = self.transport.get_write_buffer_size(), self.loop.time()
+        if left < unread:
+            self._watch_reader(left, now)
+        elif now - since < self.config.unread_timeout_s:
+            self._watch_reader(unread, since)
+        else:
+            self.drop()
+
+    def _forget_reader(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
     def _forget(self) -> None:
         self._stop_timer()
+        self._forget_reader()
         self.server_state.idle.pop(self, None)
 
     def _refuse(self, error: BridgeError) -> None:

@@ -120,6 +120,13 @@ class Caller:
                 data += await self.stream.receive()
         return data
 
+    async def some(self, most_bytes: int) -> bytes:
+        """What has come, nothing at the end."""
+        try:
+            return await self.stream.receive(most_bytes)
+        except anyio.EndOfStream:
+            return b""
+
     async def rest(self) -> bytes:
         """Read until the bridge closes."""
         data = b""

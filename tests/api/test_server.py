@@ -24,6 +24,7 @@ pytestmark = pytest.mark.anyio
 
 HOST = b"Host: 127.0.0.1\r\n"
 CLOSE = b"Connection: close\r\n"
+GET_BIG = b"GET /big HTTP/1.1\r\n" + HOST + CLOSE + b"\r\n"
 
 
 @pytest.fixture
@@ -341,3 +342,37 @@ async def test_five_hundred_silent_connections_hold_nobody_up(server: BridgeServ
 async def hold(server: BridgeServer) -> None:
     async with calling(server):
         await anyio.sleep_forever()
+
+
+# -- responses that nobody reads --------------------------------------------------------------
+
+
+@pytest.fixture
+async def impatient(probe: Probe) -> AsyncIterator[BridgeServer]:
+    async with serving(probe, settings_with(unread_timeout_s=0.6)) as running:
+        yield running
+        probe.release.set()
+
+
+async def test_a_response_that_nobody_reads_is_dropped(impatient: BridgeServer) -> None:
+    """By a caller that has no need of a token: it could hold all connections there are."""
+    async with calling(impatient) as caller:
+        await caller.send(GET_BIG)
+        with anyio.fail_after(LIMIT_S):
+            while not impatient.server_state.connections:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            while impatient.server_state.connections:  # noqa: ASYNC110 - uvicorn tells nobody
+                await anyio.sleep(0.01)
+
+
+async def test_a_response_that_is_read_slowly_is_sent_to_its_end(impatient: BridgeServer) -> None:
+    async with calling(impatient) as caller:
+        began = anyio.current_time()
+        await caller.send(GET_BIG)
+        said = 0
+        with anyio.fail_after(LIMIT_S):
+            while piece := await caller.some(1_000_000):
+                said += len(piece)
+                # Slower all in all than the time limit, which is for reading nothing.
+                await anyio.sleep_until(began + said / 10_000_000)
+        assert said > 20_000_000
