@@ -26,6 +26,7 @@ from bridge.protocol.held import (
     kind_of,
     withdrawn_answer,
 )
+from bridge.protocol.subject import Steps
 from bridge.runtime import agent_options
 from bridge.runtime.commands import Reply
 from bridge.runtime.session import LiveSession
@@ -128,7 +129,7 @@ def apply_rules(session: LiveSession) -> None:
 
 def _apply(session: LiveSession, request_ids: list[str]) -> list[str]:
     """Decide these, as far as they still wait; returns those for which it took too long."""
-    steps = rules.Steps()
+    steps = Steps()
     waiting = {each.request_id: each for each in session.held.pending()}
     left = [request_id for request_id in request_ids if request_id in waiting]
     while left and not steps.are_many:
@@ -227,7 +228,7 @@ def _hold(session: LiveSession, message: Requested, kind: Kind, subagent: str | 
 
 
 def _decide(
-    session: LiveSession, request: HeldRequest, steps: rules.Steps | None = None
+    session: LiveSession, request: HeldRequest, steps: Steps | None = None
 ) -> Answer | None:
     return rules.decide(
         session.permissions,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from bridge.errors import CallerError
 from bridge.protocol.globs import path_glob, text_glob
 from bridge.protocol.held import Answer, HeldRequest, kind_of
-from bridge.protocol.rules import Permissions, Steps, decide, on_timeout, parse
+from bridge.protocol.rules import Permissions, decide, on_timeout, parse
+from bridge.protocol.subject import Steps
 
 AT = "2026-12-01T10:00:00.000Z"
 LINKS = {"/ws/out": "/etc", "/ws/in": "/ws/src"}
