@@ -545,7 +545,7 @@ class Model(RuleBasedStateMachine):
 
 
 Model.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=25,
     stateful_step_count=100,
     deadline=None,
     suppress_health_check=list(HealthCheck),
