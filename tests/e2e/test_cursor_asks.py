@@ -137,12 +137,11 @@ async def test_what_is_documented_as_a_notification_may_come_as_one(stage: Stage
 @pytest.mark.parametrize("word", ["extension", "vendor"])
 async def test_requests_nobody_knows_are_held_as_extensions(stage: Stage, word: str) -> None:
     """Cursor adds methods without notice; a vendor's begin with an underscore (ACP)."""
-    session_id, turn, request = await asked(stage, word)
+    session_id, waiting, request = await asked(stage, word)
     assert (request["kind"], request["params"]) == ("extension", {"x": 1})
     _, turn = await stage.play(word, {"result": {"chosen": 1}})
     assert turn["text"] == '{"chosen": 1}'
-    answer = await stage.caller.post(f"/v1/sessions/{session_id}/cancel")
-    assert answer.status_code == 202
+    assert (await stage.cancel(session_id, waiting))["status"] == "cancelled"
     assert stage.answers()[-1]["error"]["code"] == -32800
 
 
