@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from bridge.errors import CallerError
 from bridge.log.pages import PAGE_BYTES
 from bridge.log.rows import RequestRow, TurnRow
 from bridge.log.session_log import SessionLog
 from bridge.principal import Principal
-from bridge.protocol.acp import loads
+from bridge.protocol.acp import loads, loads_but
 from bridge.protocol.turns import Turn
 from bridge.runtime.catalog import Catalog
 from bridge.runtime.registry import PURGED, Registry, not_found
@@ -27,7 +25,6 @@ MAX_PAGE = 200
 
 _NOT_IN_LISTS = ("configOptions", "commands")
 _TEXTS = ("text", "finalText", "textTruncated")
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Queries:
@@ -263,12 +260,7 @@ def _full(row: TurnRow) -> dict[str, Any]:
 
 def _brief(row: TurnRow) -> dict[str, Any]:
     """A turn without its texts, of which a long list would decode megabytes for nothing."""
-    try:
-        members = _MEMBERS.decode(row.body)
-    except msgspec.DecodeError:
-        # A text that only the standard library reads: a lone surrogate.
-        return {name: each for name, each in loads(row.body).items() if name not in _TEXTS}
-    return {name: loads(bytes(each)) for name, each in members.items() if name not in _TEXTS}
+    return loads_but(row.body, _TEXTS)
 
 
 def _shown(row: RequestRow) -> dict[str, Any]:
