@@ -365,6 +365,8 @@ class Play:
 
     def do_signal(self, name: str, _: Json) -> None:
         os.kill(os.getpid(), getattr(signal, name))
+        # It may reach another thread than this one, which must not go on until then.
+        threading.Event().wait()
 
     def do_close_stdout(self, _: Any, __: Json) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
