@@ -276,7 +276,8 @@ async def test_streams_and_waits_of_one_token_are_bounded(tmp_path: Path) -> Non
 
 
 async def test_a_flood_of_garbage_is_kept_as_so_many_warnings(tmp_path: Path) -> None:
-    prompts = [{"match": "", "steps": [{"repeat": MAX_WARNINGS + 200, "steps": [{"raw": "?"}]}]}]
+    flood = {"repeat": MAX_WARNINGS + 200, "steps": [{"raw": "?"}]}
+    prompts = [{"match": "", "steps": [{"text": "so far"}, flood]}]
     async with _bridge(tmp_path, {}, prompts=prompts) as bridge:
         turn, events = await _turn_of(bridge, "go")
         warnings = [each.params["code"] for each in events if each.kind == "bridge/warning"]
