@@ -155,18 +155,13 @@ def parted(blocks: list[Any]) -> tuple[list[str], list[Any]]:
 
 def last_rest(items: list[dict[str, Any]]) -> tuple[int, str | None]:
     """Where the stretch begins that later entries go on with, and the turn that began last."""
-    started = [
-        number
-        for number, item in enumerate(items)
-        if item["type"] == "user" and "replay" not in item
-    ]
-    if not started:
-        return 0, None
-    turn_id = items[started[-1]]["turnId"]
-    for number in range(started[-1], len(items)):
-        if items[number]["type"] == "turn_end" and items[number]["turnId"] == turn_id:
-            return number + 1, turn_id
-    return started[-1], turn_id
+    start, turn_id = 0, None
+    for number, item in enumerate(items):
+        if item["type"] == "user" and "replay" not in item:
+            start, turn_id = number, item["turnId"]
+        elif item["type"] == "turn_end" and item["turnId"] == turn_id:
+            start = number + 1
+    return start, turn_id
 
 
 def latest_todos(items: list[dict[str, Any]]) -> list[dict[str, Any]] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bridge.protocol.acp import peek_update
@@ -533,6 +533,14 @@ sequences = st.lists(chunks | blocks | tools | others, max_size=14)
 
 @settings(deadline=None)
 @given(sequences)
+@example(
+    [
+        update("tool_call", toolCallId="t1"),
+        entry("bridge/turn_ended", {}, turn_id=None),
+        update("tool_call", toolCallId="t1"),
+    ]
+)
+@example([entry("bridge/turn_ended", {})] * 2 + [update("tool_call", toolCallId="t1")] * 2)
 def test_folding_later_entries_onto_a_snapshot_gives_exactly_the_later_transcript(
     entries: list[Entry],
 ) -> None:
