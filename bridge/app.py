@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from bridge.api import openapi, operations, pages, problems
+from bridge.api import openapi, operations, problems, reference
 from bridge.api.access import resolver
 from bridge.api.context import Context
 from bridge.api.guard import Guard
@@ -110,7 +110,7 @@ def build(
 def _described() -> tuple[str, str]:
     """The OpenAPI document and the page made of it: a matter of 30 ms, spent on who asks."""
     document = openapi.document(VERSION)
-    return json.dumps(document), pages.docs(document)
+    return json.dumps(document), reference.page(document)
 
 
 def _allowances(settings: Settings) -> dict[str, int]:

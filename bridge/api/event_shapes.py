@@ -6,17 +6,73 @@ from typing import Any, Final
 
 from bridge.api.shapes import COUNT, OBJECT, STRING, Schema, maybe, one_of, ref, shape
 
-_FROM_AGENTS: Final = (
-    "session/update",
-    "session/request_permission",
-    "cursor/ask_question",
-    "cursor/create_plan",
-    "cursor/update_todos",
-    "cursor/task",
-    "cursor/generate_image",
-    "elicitation/create",
-    "elicitation/complete",
-)
+
+def _sent(about: str, **members: str) -> Schema:
+    """What agents send is passed on as it is: named and explained, but held to no type."""
+    named = {name: {"description": words} for name, words in members.items()}
+    return {"type": "object", "description": about, "properties": named}
+
+
+_CALL: Final = "The tool call it belongs to."
+_TODOS: Final = "`{id, content, status}` each."
+_FROM_AGENTS: Final[dict[str, Schema]] = {
+    "session/update": _sent(
+        "ACP's notification, as the agent sent it.",
+        sessionId="The agent's own id of the conversation.",
+        update="What is new; its `sessionUpdate` says of which kind: `agent_message_chunk` and "
+        "`agent_thought_chunk` (`content`), `tool_call` and `tool_call_update` (`toolCallId`, "
+        "`title`, `kind`, `status`, `content`, …), `plan` (`entries`), and others.",
+    ),
+    "session/request_permission": _sent(
+        "ACP's request for leave to use a tool.",
+        sessionId="The agent's own id of the conversation.",
+        toolCall="The tool call: `toolCallId`, `title`, `kind`, `rawInput`, `locations`, …",
+        options="What may be chosen: `{optionId, name, kind}` each.",
+    ),
+    "cursor/ask_question": _sent(
+        "Questions with answers to choose from.",
+        toolCallId=_CALL,
+        title="Above all questions.",
+        questions="`{id, prompt, options: [{id, label}], allowMultiple?}` each.",
+    ),
+    "cursor/create_plan": _sent(
+        "A plan that wants a person's leave.",
+        toolCallId=_CALL,
+        name="Its title.",
+        overview="A sentence.",
+        plan="All of it, as Markdown.",
+        todos=_TODOS,
+    ),
+    "cursor/update_todos": _sent(
+        "The todos, answered by the bridge.",
+        toolCallId=_CALL,
+        todos=_TODOS,
+        merge="Whether these are changes, by `id`; else they take the place of all.",
+    ),
+    "cursor/task": _sent(
+        "A subagent's task, answered by the bridge.",
+        toolCallId=_CALL,
+        description="What it is about.",
+        prompt="What it is told.",
+    ),
+    "cursor/generate_image": _sent(
+        "A picture was made; answered by the bridge.",
+        toolCallId=_CALL,
+        description="What it shows.",
+        filePath="Where it lies on the box; see the Event's `fileUrl`.",
+    ),
+    "elicitation/create": _sent(
+        "ACP's form to fill in, or page to open.",
+        mode="`form` or `url`.",
+        message="What for.",
+        requestedSchema="The form's fields, as a JSON Schema of one object.",
+        url="The page.",
+        elicitationId="Told again by `elicitation/complete`.",
+    ),
+    "elicitation/complete": _sent(
+        "What happened on the page is over.", elicitationId="As in `elicitation/create`."
+    ),
+}
 _FROM_THE_BRIDGE: Final[dict[str, Schema]] = {
     "bridge/session": shape(
         "What changed of the Session; the first one carries all of it.",
@@ -73,7 +129,7 @@ def _event(kind: str, params: Schema) -> dict[str, Any]:
 
 
 EVENTS: Final[dict[str, Schema]] = {
-    **{_name(kind): _event(kind, OBJECT) for kind in _FROM_AGENTS},
+    **{_name(kind): _event(kind, params) for kind, params in _FROM_AGENTS.items()},
     **{_name(kind): _event(kind, params) for kind, params in _FROM_THE_BRIDGE.items()},
 }
 EVENTS["AnyEvent"] = {

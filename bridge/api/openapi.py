@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pydantic.json_schema import models_json_schema
 
+from bridge.api import meanings
 from bridge.api.event_shapes import EVENTS
 from bridge.api.operation import Operation
 from bridge.api.operations import OPERATIONS
@@ -41,7 +42,10 @@ _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"type": "string", "pattern": "^[0-9]+$"},
         "Seconds to wait for a first event (clamped to 50).",
     ),
-    "types": ({"type": "string"}, "Event types, separated by commas; `bridge/*` takes all."),
+    "types": (
+        {"type": "string"},
+        "Event types, separated by commas; `bridge/*` takes all that begin so.",
+    ),
     "named": ({"type": "string", "enum": ["true", "false", "1", "0"]}, "Whether to send `event:`."),
     "format": ({"type": "string", "enum": ["sse", "json"]}, "Overrides the Accept header."),
     "sessions": ({"type": "string"}, "Only these sessions, separated by commas."),
@@ -58,12 +62,13 @@ _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
 _HEADERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "Idempotency-Key": (
         {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-        "Makes a repeat of this request harmless for 24 hours.",
+        "Any text of the caller's: a repeat of the request under it finds what the first one made, "
+        "for 24 hours.",
     ),
-    "Prefer": ({"type": "string"}, "`wait=SECONDS` or `respond-async` (RFC 7240)."),
+    "Prefer": ({"type": "string"}, "What to wait for (RFC 7240)."),
     "Last-Event-ID": (
         {"type": "string", "pattern": "^[0-9]{1,19}$"},
-        "The position of the last event that arrived.",
+        "The last `id:` that arrived; goes before `after`.",
     ),
 }
 _LEFT_OUT: Final = frozenset({"default"})
@@ -93,6 +98,7 @@ def document(version: str) -> dict[str, Any]:
         [(body, "validation") for body in dict.fromkeys(bodies)],
         ref_template="#/components/schemas/{model}",
     )
+    schemas = SCHEMAS | PROBLEMS | EVENTS | _optional(made["$defs"])
     paths: dict[str, dict[str, Any]] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)
@@ -111,7 +117,7 @@ def document(version: str) -> dict[str, Any]:
         "components": {
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
             "headers": _RESPONSE_HEADERS,
-            "schemas": SCHEMAS | PROBLEMS | EVENTS | _optional(made["$defs"]),
+            "schemas": {name: meanings.explained(name, schema) for name, schema in schemas.items()},
         },
     }
 
@@ -160,13 +166,20 @@ def _operation(each: Operation) -> dict[str, Any]:
 
 def _parameters(each: Operation) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
-        {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
+        {
+            "name": part[1:-1],
+            "in": "path",
+            "description": meanings.PATH[part[1:-1]],
+            "required": True,
+            "schema": STRING,
+        }
         for part in each.path.split("/")
         if part.startswith("{")
     ]
     for where, names, known in (("query", each.query, _QUERY), ("header", each.headers, _HEADERS)):
         for name in names:
             schema, about = known[name]
+            about = meanings.PARAMETERS.get((each.name, name), about)
             found.append({"name": name, "in": where, "description": about, "schema": schema})
     return found
 
@@ -216,7 +229,7 @@ def _problems(each: Operation) -> dict[str, list[Code]]:
 
 
 def _answer(each: Operation, status: int, name: str) -> dict[str, Any]:
-    shown: dict[str, Any] = {"description": each.summary}
+    shown: dict[str, Any] = {"description": meanings.ANSWERS.get((each.name, status), each.summary)}
     if name in _MEDIA:
         media, schema = _MEDIA[name]
         shown["content"] = {media: {"schema": schema}}
