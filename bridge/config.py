@@ -182,7 +182,12 @@ class Settings(BaseSettings):
     @property
     def state_dir(self) -> Path:
         """The state folder with ``~`` resolved."""
-        return self.storage.state_dir.expanduser()
+        return state_dir_of(self.storage)
+
+
+def state_dir_of(storage: Storage) -> Path:
+    """The state folder with ``~`` resolved."""
+    return storage.state_dir.expanduser()
 
 
 def waiting_for_restart(running: Settings, reread: Settings) -> list[str]:

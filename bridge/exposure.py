@@ -26,7 +26,7 @@ def check_exposure(settings: Settings, tokens: TokenStore | None = None) -> None
     """Raise :class:`StartupError` where strangers could get in, or a token is none.
 
     Without ``tokens`` only what the settings say by themselves is checked (before the state
-    folder is touched). To be called before :meth:`TokenStore.ensure_first`: on an address others
+    folder is touched). To be called before :meth:`TokenStore.first`: on an address others
     can reach, the first token is made on purpose.
     """
     host = settings.server.host

@@ -28,11 +28,12 @@ LEAST_LEVELS = {
     "asyncio": logging.WARNING,
     "sse_starlette": logging.WARNING,
     "sse_starlette.sse": logging.WARNING,
-    "uvicorn.error": logging.INFO,
+    "uvicorn.error": logging.WARNING,
     "websockets": logging.WARNING,
 }
 """Loggers that would tell of every chunk, frame, header or query at a lower level, prompts and
-tokens included. To ``uvicorn.error`` uvicorn has the WebSocket library write too."""
+tokens included. To ``uvicorn.error`` uvicorn has the WebSocket library write too; how it starts and
+stops is said by the bridge itself, in fewer words."""
 _UNWANTED = (
     '%s - "WebSocket %s"',
     "Invalid HTTP request received.",

@@ -18,7 +18,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,11 +169,23 @@ class TokenStore:
         self._load()
         return list(self._by_id.values())
 
-    def ensure_first(self) -> str | None:
-        """On the first start of all, make the token ``first-start`` and return it."""
-        if self._fixed is not None or self._path.exists():
-            return None
-        return self.create(FIRST_START, scopes=ALL_SCOPES)
+    @contextmanager
+    def first(self) -> Iterator[str | None]:
+        """On the first start of all, the token ``first-start``, for the block to show it.
+
+        It cannot be shown again, so a start whose block did not end well, a kill included, does
+        not count: the next one makes the token anew.
+        """
+        unshown = self._path.with_name(f"{FILE_NAME}.unshown")
+        if self._fixed is not None or (self._path.exists() and not unshown.exists()):
+            yield None
+            return
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unshown.touch(mode=0o600)
+        with suppress(TokenError):
+            self.revoke(FIRST_START)
+        yield self.create(FIRST_START, scopes=ALL_SCOPES)
+        unshown.unlink()
 
     def create(
         self,

@@ -265,15 +265,30 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(store: TokenStore, path: P
 def test_the_first_start_makes_a_token_and_no_later_one_does(
     store: TokenStore, path: Path, clock: Clock
 ) -> None:
-    token = store.ensure_first()
-    assert token is not None
+    with store.first() as token:
+        assert token is not None
     principal = store.lookup(token.encode())
     assert principal is not None
     assert (principal.owner, principal.token_name) == ("local", "first-start")
     assert principal.may("admin")
-    assert TokenStore(path, clock).ensure_first() is None
+    with TokenStore(path, clock).first() as again:
+        assert again is None
     store.revoke("first-start")
-    assert TokenStore(path, clock).ensure_first() is None
+    with TokenStore(path, clock).first() as again:
+        assert again is None
+
+
+def test_a_first_token_that_was_not_shown_is_made_anew_by_the_next_start(
+    store: TokenStore, path: Path, clock: Clock
+) -> None:
+    with pytest.raises(BrokenPipeError), store.first() as unseen:
+        raise BrokenPipeError
+    with TokenStore(path, clock).first() as token:
+        assert token is not None
+    assert unseen is not None and store.lookup(unseen.encode()) is None
+    assert [each.name for each in store.records()] == ["first-start"]
+    with TokenStore(path, clock).first() as again:
+        assert again is None
 
 
 def test_a_fixed_token_has_all_scopes_and_is_in_no_file(path: Path, clock: Clock) -> None:
@@ -283,7 +298,8 @@ def test_a_fixed_token_has_all_scopes_and_is_in_no_file(path: Path, clock: Clock
     assert principal.owner == "local"
     assert principal.may("admin")
     assert store.is_live(principal.token_id)
-    assert store.ensure_first() is None
+    with store.first() as first:
+        assert first is None
     assert not path.exists()
     assert not TokenStore(path, clock).is_live(principal.token_id)
     assert store.is_live(NO_AUTH.token_id)

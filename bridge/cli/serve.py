@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 import tomllib
@@ -23,6 +24,8 @@ from bridge import app, logs
 from bridge.api.server import BridgeServer, make_config
 from bridge.app import Application
 from bridge.audit import FILE_NAME, AuditLog
+from bridge.cli.listen import listen
+from bridge.cli.words import as_typed, creates_token
 from bridge.config import Agent, Settings, load, waiting_for_restart
 from bridge.errors import AgentError
 from bridge.exposure import check_exposure
@@ -72,7 +75,7 @@ def serve(
         check_exposure(settings)
         run(settings, reread)
     except StartupError as error:
-        click.echo(f"cursor-bridge: {error}", err=True)
+        click.echo(as_typed(f"cursor-bridge: {error}"), err=True)
         sys.exit(2)
 
 
@@ -144,6 +147,7 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     secrets = configured_secrets(settings)
     logs.configure(settings.log_level, secrets=secrets)
     state = StateDir(settings.state_dir)
+    sockets: list[socket.socket] = []
     try:
         if not settings.dumpable:
             linux.set_dumpable(False)
@@ -151,10 +155,8 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
         fixed = settings.token.get_secret_value() if settings.token else None
         tokens = TokenStore(state.path / "tokens.json", time.time, fixed=fixed)
         check_exposure(settings, tokens)
-        first = None if settings.no_auth else tokens.ensure_first()
+        sockets += listen(settings.server.host, settings.server.port)
         audit = AuditLog(state.path / FILE_NAME, time.time, secrets=secrets)
-        if first is not None:
-            audit.write("token.created", owner="local", token=FIRST_START, scopes=ALL_SCOPES)
         application = app.build(
             settings,
             tokens,
@@ -162,10 +164,12 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
             state_tag=state.tag,
             audit=audit.write,
         )
-        server = AnnouncingServer(settings, first, application, reread)
+        server = AnnouncingServer(settings, tokens, application, reread, audit)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(server.serve())
+            runner.run(server.serve(sockets))
     finally:
+        for each in sockets:
+            each.close()
         state.close()
 
 
@@ -187,13 +191,15 @@ class AnnouncingServer(BridgeServer):
     def __init__(
         self,
         settings: Settings,
-        first: str | None,
+        tokens: TokenStore,
         application: Application,
         reread: Callable[[], Settings],
+        audit: AuditLog,
     ) -> None:
         super().__init__(make_config(application.asgi, settings), on_stop=application.drain)
         self._settings = settings
-        self._first = first
+        self._tokens = tokens
+        self._audit = audit
         self._application = application
         self._reread = reread
 
@@ -224,26 +230,37 @@ class AnnouncingServer(BridgeServer):
             logger.warning("These settings count from the next start on: %s.", ", ".join(names))
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
-        """Listen, then say so. The first line of all names the demo agent if it is used."""
+        """Serve, then say so. The first line of all names the demo agent if it is used."""
         await super().startup(sockets)
         if not self.started:
             return
-        host, port = self.servers[0].sockets[0].getsockname()[:2]
-        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        for line in _announcement(self._settings, address, self._first):
+        if self._settings.no_auth:
+            self._announce(None)
+            return
+        with self._tokens.first() as token:
+            self._announce(token)
+        if token is not None:
+            fields = {"owner": "local", "token": FIRST_START, "scopes": ALL_SCOPES}
+            self._audit.write("token.created", **fields)
+
+    def _announce(self, first: str | None) -> None:
+        for line in _announcement(self._settings, self.address, first):
             click.echo(line)
         sys.stdout.flush()
 
 
 def _announcement(settings: Settings, address: str, first: str | None) -> list[str]:
     lines = []
+    another = f"`{creates_token(settings.state_dir)}` makes another."
     if settings.default_agent == DEMO:
         lines.append("Serving the demo agent (--agent chooses another).")
     if first is not None:
         lines.append(f"Open {address}/#token={first}")
-        lines.append("This token is shown once; `cursor-bridge token create` makes others.")
+        lines.append(f"This token is shown once; {another}")
     elif settings.no_auth:
         lines.append(f"Open {address}/ (no token is asked for)")
+    elif settings.token is not None:
+        lines.append(f"Open {address}/ with the token of the configuration; {another}")
     else:
-        lines.append(f"Listening on {address} (`cursor-bridge token create` makes tokens)")
+        lines.append(f"Open {address}/ with a token you have; {another}")
     return lines

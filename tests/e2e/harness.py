@@ -340,12 +340,18 @@ class Subprocess:
         prefix: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
         has_root: bool = True,
+        has_token: bool = True,
     ) -> None:
-        """``has_root``: the workspace is named on the command line, else the file names roots."""
+        """``has_root``: the workspace is named on the command line, else the file names roots.
+
+        Without ``has_token`` it makes its first one itself.
+        """
         self.folder = folder
         self._prefix = prefix
         self._has_root = has_root
-        self._env = env or {}
+        self._env = OWN_ENV | dict(env or {})
+        if not has_token:
+            del self._env["CURSOR_BRIDGE_TOKEN"]
         self.workspace = folder / "ws"
         self.workspace.mkdir(exist_ok=True)
         self._config = folder / "bridge.toml"
@@ -374,8 +380,8 @@ class Subprocess:
         self._callers.append(caller)
         return caller
 
-    def begin(self) -> None:
-        """Start it, and wait for nothing."""
+    def begin(self, *arguments: str) -> None:
+        """Start it with these further arguments, and wait for nothing."""
         log = _log_of(self.folder)
         self.process = subprocess.Popen(
             [
@@ -392,11 +398,12 @@ class Subprocess:
                 "--state-dir",
                 str(self.folder / "state"),
                 *self._arguments,
+                *arguments,
             ],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, **OWN_ENV, **self._env},
+            env={**os.environ, **self._env},
             start_new_session=True,
         )
         log.close()

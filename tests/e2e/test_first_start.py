@@ -1,0 +1,80 @@
+"""What a newcomer reads at the terminal: where to go, with which token, and what is in the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+
+from bridge.cli.listen import listen
+from bridge.cli.words import program
+from bridge.tokens import StartupError
+from tests.e2e.harness import LIMIT_S, Subprocess
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_first_start_that_fails_does_not_use_up_the_only_token(tmp_path: Path) -> None:
+    env = {"CURSOR_BRIDGE_LOG_LEVEL": "info"}
+    async with Subprocess(tmp_path, "", "--agent", "demo", env=env, has_token=False) as bridge:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            bridge.begin("--port", str(port))
+            assert await anyio.to_thread.run_sync(bridge.wait) == 2
+        said = (tmp_path / "bridge.log").read_text()
+        assert said == f"cursor-bridge: port {port} is taken; choose another with --port\n"
+        assert not (tmp_path / "state" / "tokens.json").exists()
+
+        await bridge.start()
+        assert re.match(r"Open http://127\.0\.0\.1:\d+/#token=cab_\S+\n", bridge.lines[-1])
+        assert (tmp_path / "bridge.log").read_text() == said
+        bridge.stop()
+
+        await bridge.start()
+        told = re.fullmatch(
+            r"Open http://127\.0\.0\.1:\d+/ with a token you have; `(.+)` makes another\.\n",
+            bridge.lines[-1],
+        )
+        assert told is not None, bridge.lines
+        done = await anyio.to_thread.run_sync(lambda: _typed(told[1]))
+        async with httpx.AsyncClient(
+            base_url=bridge.url, headers={"Authorization": f"Bearer {done.strip()}"}
+        ) as http:
+            with anyio.fail_after(LIMIT_S):
+                while (await http.get("/v1/me")).status_code == 401:
+                    await anyio.sleep(0.05)
+
+
+def _typed(command: str) -> str:
+    done = subprocess.run(
+        shlex.split(command), capture_output=True, text=True, timeout=LIMIT_S, check=True
+    )
+    return done.stdout
+
+
+def test_what_is_no_address_of_this_machine_is_said_in_a_line() -> None:
+    for host in ("192.0.2.1", "no.such.host.invalid"):
+        with pytest.raises(
+            StartupError, match=f"'{host}' is no address to listen on here .*--host"
+        ):
+            listen(host, 0)
+
+
+@pytest.mark.parametrize("is_on_path", [True, False])
+def test_the_program_is_named_as_it_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_on_path: bool
+) -> None:
+    installed = tmp_path / "cursor-bridge"
+    installed.write_text("#!/bin/sh\n")
+    installed.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path) if is_on_path else os.defpath)
+    assert program(str(installed)) == ("cursor-bridge" if is_on_path else str(installed))
+    assert program("/x/bridge/cli/main.py") == f"{sys.executable} -m bridge.cli.main"
