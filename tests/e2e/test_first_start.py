@@ -8,15 +8,15 @@ import shlex
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import anyio
-import httpx
 import pytest
 
 from bridge.cli.listen import listen
 from bridge.cli.words import program
-from bridge.tokens import StartupError
+from bridge.tokens import StartupError, TokenStore
 from tests.e2e.harness import LIMIT_S, Subprocess
 
 pytestmark = pytest.mark.anyio
@@ -45,12 +45,8 @@ async def test_a_first_start_that_fails_does_not_use_up_the_only_token(tmp_path:
         )
         assert told is not None, bridge.lines
         done = await anyio.to_thread.run_sync(lambda: _typed(told[1]))
-        async with httpx.AsyncClient(
-            base_url=bridge.url, headers={"Authorization": f"Bearer {done.strip()}"}
-        ) as http:
-            with anyio.fail_after(LIMIT_S):
-                while (await http.get("/v1/me")).status_code == 401:
-                    await anyio.sleep(0.05)
+    store = TokenStore(tmp_path / "state" / "tokens.json", time.time)
+    assert store.lookup(done.strip().encode()) is not None
 
 
 def _typed(command: str) -> str:
@@ -62,9 +58,7 @@ def _typed(command: str) -> str:
 
 def test_what_is_no_address_of_this_machine_is_said_in_a_line() -> None:
     for host in ("192.0.2.1", "no.such.host.invalid"):
-        with pytest.raises(
-            StartupError, match=f"'{host}' is no address to listen on here .*--host"
-        ):
+        with pytest.raises(StartupError, match=f"'{host}' is no address .*--host"):
             listen(host, 0)
 
 
