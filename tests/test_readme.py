@@ -21,22 +21,15 @@ PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob
 @pytest.mark.anyio
 async def test_the_curl_session_of_the_readme_works(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path)}
-    (script,) = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
     async with Subprocess(tmp_path, 'default_agent = "demo"\n', env=home) as bridge:
         await bridge.start()
 
-        def run() -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", script],
-                env={**os.environ, "URL": bridge.url, "TOKEN": TOKEN},
-                capture_output=True,
-                text=True,
-                timeout=40,
-                check=False,
-            )
-
-        done = await anyio.to_thread.run_sync(run)
+        refused = await anyio.to_thread.run_sync(pasted, f"{bridge.url}/", "no token of anybody's")
+        done = await anyio.to_thread.run_sync(pasted, f"{bridge.url}/", TOKEN)
+    assert refused.returncode != 0 and '"unauthorized"' in refused.stderr
+    assert "Traceback" not in refused.stderr
     assert done.returncode == 0, done.stderr
+    assert "\nThe agent said: " in done.stdout
     events = [json.loads(data) for data in re.findall(r"^data: (.*)$", done.stdout, re.MULTILINE)]
     types = [event["type"] for event in events]
     asked = types.index("session/request_permission")
@@ -45,6 +38,19 @@ async def test_the_curl_session_of_the_readme_works(tmp_path: Path) -> None:
     assert asked < resolved < ended < types.index("bridge/session_deleted")
     assert events[resolved]["params"]["request"]["resolution"]["by"] == "caller"
     assert events[ended]["params"]["turn"]["outcome"] == "ok"
+
+
+def pasted(url: str, token: str) -> subprocess.CompletedProcess[str]:
+    """The README's session, with what one puts into its variables."""
+    (script,) = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    return subprocess.run(
+        ["bash", "-c", script],
+        env={**os.environ, "URL": url, "TOKEN": token},
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
 
 
 def test_everything_the_pages_link_to_exists() -> None:
