@@ -40,7 +40,22 @@ def test_the_service_starts_the_bridge_with_options_it_has() -> None:
     context = serve.make_context("serve", words)
     assert context.params["state_dir"] == Path("/var/lib/cursor-bridge")
     assert unit()["StateDirectory"] == "cursor-bridge"
+    assert str(Path(unit()["ExecStart"].split()[0])) in PAGE
     assert [str(root) for root in context.params["roots"]] == [unit()["ReadWritePaths"]]
+
+
+def test_the_state_folder_is_made_before_a_token_is_put_there() -> None:
+    folder = "/var/lib/" + unit()["StateDirectory"]
+    head = (DEPLOY / "cursor-bridge.service").read_text("utf-8").partition("[Unit]")[0]
+    for text in (PAGE, head.replace("\n#", "\n")):
+        user = unit()["User"]
+        made = f"install -d -m 700 -o {user} -g {unit()['Group']} {folder}\n"
+        assert made in text
+        following = " ".join(text.partition(made)[2].replace("\\", "").split()).lstrip("# ")
+        program, *words = unit()["ExecStart"].split()[0], "token", "create", "--name", "me"
+        assert following.startswith(
+            " ".join(["sudo -u", user, program, *words, "--state-dir", folder])
+        )
 
 
 def test_service_and_container_give_the_bridge_the_time_it_needs_to_stop() -> None:

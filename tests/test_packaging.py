@@ -1,9 +1,8 @@
-"""What is built is the bridge and nothing else, and the files around it fit the code."""
+"""What is built is the bridge and nothing else; releases, dependencies, decisions are on pages."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 import tarfile
@@ -11,17 +10,10 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-import click
 import pytest
-
-from bridge.cli.main import main
-from bridge.config import Settings, load
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-UNIT = (ROOT / "deploy" / "cursor-bridge.service").read_text("utf-8")
-CONTAINER = (ROOT / "deploy" / "Containerfile").read_text("utf-8")
-CADDY = (ROOT / "deploy" / "Caddyfile").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -75,38 +67,6 @@ def test_the_changelog_dates_every_release_but_the_newest() -> None:
     assert heads[0][0] == PROJECT["version"]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", date) for _, date in heads[1:])
     assert re.fullmatch(r"unreleased|\d{4}-\d\d-\d\d", heads[0][1])
-
-
-def test_the_unit_starts_serve_with_options_that_it_has() -> None:
-    (line,) = re.findall(r"^ExecStart=(.+)$", UNIT, re.MULTILINE)
-    program, command, *options = shlex.split(line)
-    assert program.endswith("/cursor-bridge")
-    serve = main.commands[command]
-    known = {name for each in serve.params if isinstance(each, click.Option) for name in each.opts}
-    assert {each for each in options if each.startswith("--")} <= known
-
-
-def test_the_unit_leaves_the_bridge_longer_to_stop_than_its_turns_may_take() -> None:
-    limits = load().limits
-    (stop_s,) = re.findall(r"^TimeoutStopSec=(\d+)$", UNIT, re.MULTILINE)
-    (container_s,) = re.findall(r"--stop-timeout=(\d+)", CONTAINER)
-    needed_s = limits.drain_grace_s + 4 * limits.stop_step_s
-    assert int(stop_s) > needed_s
-    assert int(container_s) > needed_s
-
-
-def test_the_container_sets_what_is_a_setting() -> None:
-    names = re.findall(r"^\s+CURSOR_BRIDGE_([A-Z_]+)=", CONTAINER, re.MULTILINE)
-    assert len(names) == 3
-    for name in names:
-        table, _, key = name.lower().partition("__")
-        model = Settings.model_fields[table]
-        assert not key or key in type(model.default).model_fields
-
-
-def test_the_proxy_takes_bodies_as_large_as_the_bridge_does() -> None:
-    (size,) = re.findall(r"max_size (\d+)", CADDY)
-    assert int(size) == load().limits.body_bytes
 
 
 def test_every_dependency_has_its_reason_on_a_page() -> None:
