@@ -12,7 +12,7 @@ from urllib.parse import quote
 from anyio.abc import TaskGroup
 
 from bridge.config import Agent, Settings
-from bridge.errors import BridgeError
+from bridge.errors import AgentError, BridgeError
 from bridge.log.store import Store
 from bridge.log.tables import Tables
 from bridge.principal import Principal
@@ -87,8 +87,19 @@ class Services:
         return self.store.is_full or bool(self.behind)
 
     def agent(self, name: str) -> Agent:
-        """The configuration of an agent that is known to exist."""
-        return self.settings.agents[name]
+        """The configuration of an agent.
+
+        Raises ``agent-unavailable`` where it is there no more: sessions outlive what they were
+        made with.
+        """
+        try:
+            return self.settings.agents[name]
+        except KeyError:
+            raise AgentError(
+                "agent-unavailable",
+                f"The agent {name!r} is not in the configuration any more.",
+                hint="Put it back, or make a session with another agent.",
+            ) from None
 
     def act(self, event: str, principal: Principal, session_id: str, **more: Any) -> None:
         """What somebody did to a session, for the audit log."""

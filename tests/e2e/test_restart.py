@@ -28,6 +28,25 @@ async def _until_pending(caller: Caller, session_id: str) -> Json:
     return pending[0]
 
 
+async def test_a_session_whose_agent_is_configured_no_more_is_told_so_and_harms_nobody(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, {"gone": agent(tmp_path)}, default_agent="gone") as bridge:
+        session_id = (await bridge.caller.session())["sessionId"]
+    async with serving(tmp_path, {"fake": agent(tmp_path)}, default_agent="fake") as bridge:
+        turn = await bridge.caller.turn(session_id, "hello")
+        assert turn["error"]["code"] == "agent-unavailable" and "'gone'" in turn["error"]["detail"]
+        path = f"/v1/sessions/{session_id}"
+        for name, body in (("mode", {"modeId": "ask"}), ("model", {"modelId": "m"})):
+            answer = await bridge.caller.http.put(f"{path}/{name}", json=body)
+            assert answer.json()["code"] == "agent-unavailable"
+        called = await bridge.caller.post(f"{path}/ext", {"method": "_vendor/thing"})
+        assert called.json()["code"] == "agent-unavailable"
+        other = await bridge.caller.turn((await bridge.caller.session())["sessionId"], "hello")
+        assert other["outcome"] == "ok"
+        assert (await bridge.caller.http.delete(path)).status_code == 204
+
+
 async def test_a_killed_bridge_comes_back_with_everything_ended_and_nothing_lost(
     tmp_path: Path,
 ) -> None:
