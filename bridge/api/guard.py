@@ -45,7 +45,8 @@ _ALLOW_HEADERS = (
 )
 _EXPOSE_HEADERS = b"Location, Preference-Applied, Retry-After, WWW-Authenticate, X-Request-Id"
 _CONTENT_TYPE = re.compile(
-    rb'application/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?', re.IGNORECASE
+    rb'application/(merge-patch\+)?json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?',
+    re.IGNORECASE,
 )
 _LENGTH = re.compile(rb"[0-9]{1,19}")
 _TWO_READINGS = re.compile(rb"%2f|%5c|\\|//|%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
@@ -305,7 +306,9 @@ def _check_content(exchange: Exchange, most_bytes: int) -> None:
         return
     if exchange.fields.get(b"content-encoding", [b"identity"]) != [b"identity"]:
         raise CallerError("unsupported-media-type", "Bodies are not to be compressed.")
-    if _CONTENT_TYPE.fullmatch(exchange.only(b"content-type") or b"") is None:
+    found = _CONTENT_TYPE.fullmatch(exchange.only(b"content-type") or b"")
+    # A merge patch (RFC 7396) has a type of its own; to anything but a PATCH it means nothing.
+    if found is None or (found[1] and exchange.method != "PATCH"):
         raise CallerError("unsupported-media-type", "A body is JSON: application/json.")
     if length > most_bytes:
         raise too_large()

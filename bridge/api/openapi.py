@@ -156,10 +156,13 @@ def _operation(each: Operation) -> dict[str, Any]:
     if each.access.is_public:
         shown["security"] = []
     if each.body is not None:
-        schema = ref(each.body.__name__)
+        content = {"schema": ref(each.body.__name__)}
+        types = ["application/json"]
+        if each.method == "PATCH":
+            types.append("application/merge-patch+json")
         shown["requestBody"] = {
             "required": not each.is_body_optional,
-            "content": {"application/json": {"schema": schema}},
+            "content": dict.fromkeys(types, content),
         }
     return shown
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Final, TypeVar
+from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 
 from bridge.api.body import read_body
@@ -25,7 +27,11 @@ MAX_LIMIT: Final = 200
 _DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
-_PREFERENCE: Final = re.compile(r"wait\s*=\s*\"?([0-9]{1,9})\"?")
+_PREFERENCE: Final = re.compile(r"wait\s*=\s*\"?([0-9]+)\"?")
+
+_NO_OBJECT: Final = "Input should be a JSON object"
+_DETAILS: Final = {"model_type": _NO_OBJECT, "dict_type": _NO_OBJECT}
+"""Said in JSON's words where pydantic would name a class of ours, or Python's."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -61,13 +67,26 @@ def checked(model: type[Model], value: object) -> Model:
         return model.model_validate(value, by_alias=True)
     except ValidationError as error:
         errors = [
-            {
-                "pointer": "#/" + "/".join(str(part) for part in each["loc"]),
-                "detail": each["msg"],
-            }
+            {"pointer": _pointer(value, each), "detail": _DETAILS.get(each["type"], each["msg"])}
             for each in error.errors(include_url=False, include_context=False, include_input=False)
         ][:50]
         raise CallerError("invalid-request", "The body does not fit.", errors=errors) from None
+
+
+def _pointer(value: object, error: ErrorDetails) -> str:
+    """Where in the body ``value`` it is: a JSON pointer as a URI fragment (RFC 6901, 6).
+
+    pydantic's places also name the branches of unions, which are nowhere in the body.
+    """
+    parts: list[str] = []
+    for number, place in enumerate(error["loc"], 1):
+        is_there = isinstance(value, list) or (isinstance(value, dict) and place in value)
+        if is_there and isinstance(value, list) == isinstance(place, int):
+            value = value[place]  # type: ignore[index]
+        elif error["type"] != "missing" or number < len(error["loc"]):
+            continue
+        parts.append(str(place).replace("~", "~0").replace("/", "~1"))
+    return "#" + "".join("/" + quote(part) for part in parts)
 
 
 def key_of(request: Request, raw: bytes) -> Idempotency | None:
@@ -115,7 +134,7 @@ def wait_of(request: Request) -> float | None:
     for header in request.headers.getlist("prefer"):
         for part in header.split(","):
             if found := _PREFERENCE.fullmatch(part.strip().lower()):
-                return min(float(found[1]), MAX_WAIT_S)
+                return amount(found[1], "wait", int(MAX_WAIT_S))
     return None
 
 

@@ -106,7 +106,7 @@ ROUTES = [
     route("/v1/sessions", hello, access.READ),
     route("/v1/sessions", echo, access.Access("prompt", rate="sessions"), "POST"),
     route("/v1/prompt", echo, access.Access("prompt", rate="prompts"), "POST"),
-    route("/v1/reply", echo, access.APPROVE, "POST", "DELETE"),
+    route("/v1/reply", echo, access.APPROVE, "POST", "PATCH", "DELETE"),
     route("/v1/admin", hello, access.ADMIN),
     route("/v1/file", file, access.READ),
     route("/v1/events", stream, access.READ),

@@ -62,6 +62,14 @@ async def test_other_bodies_are_refused_unread(
     assert (answer.status, answer.code) == (415, "unsupported-media-type")
 
 
+async def test_a_merge_patch_has_a_type_of_its_own_for_patches_alone(door: Door) -> None:
+    fields = ((b"content-length", b"2"), (b"content-type", b"application/merge-patch+json"))
+    patched = await door.ask("/v1/reply", TOKEN, *fields, method="PATCH", body=[b"{}"])
+    assert json.loads(patched.body) == {"size": 2, "value": {}}
+    posted = await door.ask("/v1/reply", TOKEN, *fields, method="POST", body=[b"{}"])
+    assert (posted.status, posted.code) == (415, "unsupported-media-type")
+
+
 async def test_no_body_needs_no_type(door: Door) -> None:
     none = (b"content-length", b"0")
     assert (await door.ask("/v1/reply", TOKEN, none, method="POST")).status == 200

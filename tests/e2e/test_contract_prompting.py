@@ -72,7 +72,7 @@ async def test_prefer_wait_answers_202_when_a_person_is_needed_or_the_time_is_up
     session = await bridge.caller.session()
     with anyio.fail_after(15):
         answer = await bridge.caller.post(
-            f"{path_of(session)}/prompt", {"prompt": "tool"}, headers={"Prefer": "wait=999"}
+            f"{path_of(session)}/prompt", {"prompt": "tool"}, headers={"Prefer": f"wait={10**20}"}
         )
     assert (answer.status_code, answer.json()["status"]) == (202, "waiting")
     assert answer.headers["preference-applied"] == "wait=50"
