@@ -296,9 +296,14 @@ def loads(raw: bytes) -> Any:
 
 
 def loads_but(raw: bytes, names: Collection[str]) -> dict[str, Any]:
-    """The members of a JSON object without those named, which cost no decoding."""
+    """The members of a JSON object without those named, which cost no decoding.
+
+    Raises ``ValueError`` as :func:`loads` does.
+    """
     try:
         members = _MEMBERS.decode(raw)
+    except RecursionError:
+        raise ValueError("JSON nested too deeply") from None
     except msgspec.DecodeError:
         # A text that only the standard library reads: a lone surrogate.
         return {name: each for name, each in loads(raw).items() if name not in names}

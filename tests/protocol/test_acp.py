@@ -208,6 +208,25 @@ def test_what_is_no_json_is_a_value_error(raw: bytes) -> None:
         acp.loads(raw)
 
 
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["text", "other"]) | SURROGATES, JSON | SURROGATES),
+    st.booleans(),
+)
+def test_leaving_members_out_changes_no_other(value: dict[str, Any], is_ascii: bool) -> None:
+    raw = json.dumps(value).encode() if is_ascii else acp.dumps(value)
+    rest = {name: each for name, each in acp.loads(raw).items() if name != "text"}
+    assert acp.loads_but(raw, ["text"]) == rest
+
+
+@pytest.mark.parametrize(
+    "raw", [b'{"text":' + DEEP, b'{"a":"\\ud83d","text":' + DEEP, b'{"a":NaN}']
+)
+def test_leaving_members_out_of_what_is_no_json_is_a_value_error(raw: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        acp.loads_but(raw, ["text"])
+
+
 def test_numbers_beside_a_lone_surrogate_are_read() -> None:
     assert acp.loads(b'["\\ud83d",1.5,2]') == ["\ud83d", 1.5, 2]
 
