@@ -115,6 +115,15 @@ class Proceed:
 
 
 @dataclass(frozen=True, slots=True)
+class Followup:
+    """A ``proceed`` that is to be done: the accepted request, and the token that replied."""
+
+    proceed: Proceed
+    request_id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The one answer to a request: ``result`` (JSON) or ``error`` (code, message) for the wire.
 

@@ -20,6 +20,7 @@ from bridge.protocol.held import (
     Answer,
     HeldRequest,
     Kind,
+    Proceed,
     allowed_option_ids,
     auto_answer,
     decoded,
@@ -67,8 +68,11 @@ def agent_cancelled(session: LiveSession, params: bytes) -> None:
         _withdraw(session, request, "agent-cancelled")
 
 
-def reply(session: LiveSession, command: Reply) -> HeldRequest:
-    """A caller's reply: checked, settled, and to be committed by our caller before it is sent."""
+def reply(session: LiveSession, command: Reply) -> tuple[HeldRequest, Proceed | None]:
+    """A caller's reply: checked, settled, and to be committed by our caller before it is sent.
+
+    Returns the settled request, and what is to follow an accepted plan.
+    """
     request = session.held.get(command.request_id)
     principal = command.principal
     allow_always = session.services.settings.permissions.allow_always
@@ -89,7 +93,7 @@ def reply(session: LiveSession, command: Reply) -> HeldRequest:
         request=request.request_id,
         outcome=_told(answer),
     )
-    return settled
+    return settled, answer.proceed
 
 
 def settle(
@@ -103,13 +107,6 @@ def settle(
     settled = session.held.answer(request.request_id, answer, by, token, session.now)
     _write(session, request.rpc_id, answer)
     session.was_refused = session.was_refused or answer.is_refusal
-    if answer.proceed is not None:
-        session.followup = {
-            "mode_id": answer.proceed.mode_id,
-            "prompt": answer.proceed.prompt,
-            "request_id": request.request_id,
-            "token": token,
-        }
     _resolved(session, settled)
     return settled
 

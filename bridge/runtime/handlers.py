@@ -8,7 +8,7 @@ from typing import Any
 from bridge.errors import AgentError, CallerError, StorageError
 from bridge.principal import Principal
 from bridge.protocol import acp, handed, replies, rules
-from bridge.protocol.held import held_from_json, settled_error
+from bridge.protocol.held import Followup, held_from_json, settled_error
 from bridge.protocol.turns import Turn
 from bridge.runtime import agent_options, answers, closing, lifecycle, turn_flow
 from bridge.runtime.commands import (
@@ -79,9 +79,13 @@ class Handlers:
         turn = session.projection.turn_of(turn_id)
         if turn is None or (turn.error or {}).get("code") == "storage-full":
             raise StorageError("storage-full", "The disk is full; nothing was begun.")
+        self._begin_queue(session)
+        return Outcome(session.session_id, turn.as_full_json())
+
+    def _begin_queue(self, session: LiveSession) -> None:
+        """What could not begin at once begins in a task: a revival, a mode."""
         if session.turn is None and session.queue and not session.is_starting:
             self._services.advance(session)
-        return Outcome(session.session_id, turn.as_full_json())
 
     def _interrupt(self, session: LiveSession) -> None:
         if session.turn is not None:
@@ -150,8 +154,12 @@ class Handlers:
             shown = request.as_json(session.reference())
             return self._reply_again(command, shown, settled_error(request))
         check_room(session)
-        settled = answers.reply(session, command)
+        settled, proceed = answers.reply(session, command)
+        if proceed is not None:
+            followup = Followup(proceed, settled.request_id, command.principal.token_name)
+            turn_flow.proceed(session, followup, turn_id=settled.turn_id)
         session.commit(claim.meta({"requestId": command.request_id}))
+        self._begin_queue(session)
         return Outcome(command.session_id, settled.as_json(session.reference()))
 
     def _reply_to_row(self, command: Reply) -> Outcome:

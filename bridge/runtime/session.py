@@ -22,7 +22,7 @@ from bridge.clock import rfc3339
 from bridge.errors import StorageError
 from bridge.log.entry import Draft
 from bridge.protocol.acp import UpdatePeek, dumps
-from bridge.protocol.held import HeldRequests
+from bridge.protocol.held import Followup, HeldRequests
 from bridge.protocol.projection import Applied, Projection
 from bridge.protocol.rules import Permissions
 from bridge.protocol.turns import Turn
@@ -78,7 +78,7 @@ class LiveSession:
         self.was_refused = False
         self.prompts: dict[str, dict[str, Any]] = {}
         self.sent: dict[str, Any] | None = None
-        self.followup: dict[str, Any] | None = None
+        self.followup: Followup | None = None
         self.stall_warned: str | None = None
         self.last_output = 0.0
         self.outbox: list[bytes] = []

@@ -14,6 +14,7 @@ from bridge.errors import AgentError, BridgeError, CallerError, Code
 from bridge.ids import new_id
 from bridge.protocol import acp, cursor, handed
 from bridge.protocol.connection import Responded
+from bridge.protocol.held import Followup
 from bridge.protocol.turns import STOP_REASONS, Turn, Verb, judge
 from bridge.redact import redact, redact_all
 from bridge.runtime import answers
@@ -93,7 +94,6 @@ def begin(session: LiveSession) -> None:
     turn.move("start")
     turn.started_at = session.now
     session.was_refused = False
-    session.followup = None
     session.private["lastCancelled"] = None
     session.emit(
         "bridge/turn_started", {"turn": turn.as_json(), "prompt": blocks}, turn_id=turn.turn_id
@@ -174,13 +174,22 @@ def finish(
     session.idle_since = session.services.monotonic()
     if verb == "cancel":
         session.private["lastCancelled"] = _keepable(session.projection.last_cancelled)
-    _follow_up(session, turn, verb)
+    _follow_up(session, verb)
 
 
 def drop_queued(session: LiveSession, turn: Turn, verb: Verb, outcome: str) -> None:
     """End a turn that never began."""
     session.prompts.pop(turn.turn_id, None)
     _end(session, turn, verb, outcome)
+
+
+def proceed(session: LiveSession, followup: Followup, *, turn_id: str | None) -> None:
+    """Go on from an accepted plan: when its turn has completed, at once where it had none."""
+    if turn_id is not None:
+        session.followup = followup
+        return
+    _go_on(session, followup)
+    begin_next(session)
 
 
 def fail_all(session: LiveSession, code: Code, detail: str) -> None:
@@ -237,27 +246,31 @@ def _keepable(blocks: list[Any] | None) -> list[Any] | None:
     return blocks if blocks and len(acp.dumps(blocks)) <= _KEPT_PROMPT_BYTES else None
 
 
-def _follow_up(session: LiveSession, turn: Turn, verb: Verb) -> None:
-    """An accepted plan's ``proceed``: ahead of the queue, once this turn has completed."""
+def _follow_up(session: LiveSession, verb: Verb) -> None:
+    """An accepted plan's ``proceed``, once its turn has completed; nothing else is followed."""
     followup, session.followup = session.followup, None
-    if followup is None or verb != "complete":
-        return
-    block = {"type": "text", "text": followup["prompt"]}
+    if followup is not None and verb == "complete":
+        _go_on(session, followup)
+
+
+def _go_on(session: LiveSession, followup: Followup) -> None:
+    """Prompt as was said with the reply, ahead of the queue."""
+    block = {"type": "text", "text": followup.proceed.prompt}
     made = queue_turn(
         session,
         [block],
         is_first=True,
-        caused_by=followup["request_id"],
-        mode=followup["mode_id"],
+        caused_by=followup.request_id,
+        mode=followup.proceed.mode_id,
         on_lost="fail",
     )
     session.services.audit(
         "prompt.sent",
         owner=session.owner,
-        token=followup["token"],
+        token=followup.token,
         session=session.session_id,
         turn=made.turn_id,
-        request=followup["request_id"],
+        request=followup.request_id,
     )
 
 

@@ -251,6 +251,26 @@ async def test_an_accepted_plan_proceeds_in_another_turn(stage: Stage, word: str
 
 
 @case("plan")
+@pytest.mark.parametrize("mode", [{}, {"modeId": "plan"}])
+async def test_a_plan_outside_of_a_turn_is_gone_on_with_at_once(stage: Stage, mode: Json) -> None:
+    """Cursor asks in a turn; nothing in its documents says that it must."""
+    session_id, turn = await stage.play("late plan")
+    assert turn["status"] == "completed"
+    await stage.until(session_id, lambda event: event.kind == "cursor/create_plan")
+    (request,) = await stage.caller.pending(session_id)
+    assert request["turnId"] is None
+    reply = f"/v1/sessions/{session_id}/requests/{request['requestId']}/reply"
+    proceed = {"prompt": "go on", **mode}
+    answer = await stage.caller.post(reply, {"outcome": "accepted", "proceed": proceed})
+    assert answer.status_code == 200
+    (caused, _) = (await stage.caller.get(f"/v1/sessions/{session_id}/turns")).json()["turns"]
+    assert caused["causedBy"] == request["requestId"]
+    assert (await stage.caller.settled(session_id, caused["turnId"]))["text"] == "went on"
+    expected = mode.get("modeId", "agent")
+    assert (await stage.session(session_id))["mode"]["current"] == expected
+
+
+@case("plan")
 @pytest.mark.parametrize(
     ("reply", "text"),
     [

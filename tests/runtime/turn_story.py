@@ -32,8 +32,15 @@ class Story:
         self._due: str | None = None
 
     def accepted(self, turn_id: str | None, request_id: str, reply: Json) -> None:
-        """A caller accepted a plan and wants to go on from there; the last one counts."""
-        if turn_id is not None and "proceed" in reply:
+        """A caller accepted a plan and wants to go on from there; of a turn, the last one counts.
+
+        Outside of a turn there is nothing to wait for.
+        """
+        if "proceed" not in reply:
+            return
+        if turn_id is None:
+            self._due = request_id
+        else:
             self._proceeds[turn_id] = request_id
 
     def take(self, event: Json) -> None:
@@ -64,7 +71,7 @@ class Story:
 
     def _queued(self, turn_id: str, turn: Json) -> None:
         if (cause := turn["causedBy"]) is not None:
-            assert cause == self._due, "only a completed turn's plan is followed by a turn"
+            assert cause == self._due, "only a completed turn's plan is followed, or one of no turn"
             self._due = None
             self.texts[turn_id] = "go on"
 
