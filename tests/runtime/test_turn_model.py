@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
+import pytest
 from anyio.abc import TaskGroup
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ from bridge.log.forms import Form
 from bridge.log.store import Store
 from bridge.log.tables import Tables
 from bridge.principal import Principal
-from bridge.protocol.held import withdrawn_answer
+from bridge.protocol.held import HeldRequest, withdrawn_answer
 from bridge.protocol.projection import Projection
 from bridge.protocol.rules import parse
 from bridge.protocol.view import new_view
@@ -51,6 +52,10 @@ from bridge.runtime.timers import Timers
 from tests.e2e.folding import fold_session, without_positions
 from tests.runtime.turn_story import Story
 
+# A limit in seconds would fall anywhere on a busy machine, and Hypothesis, which runs a failing
+# example again, would call that flaky. The number of steps is bounded instead.
+pytestmark = pytest.mark.timeout(0)
+
 Json = dict[str, Any]
 
 ASKED: dict[str, tuple[str, Json]] = {
@@ -68,6 +73,7 @@ ASKED: dict[str, tuple[str, Json]] = {
     "elicitation": ("elicitation/create", {"mode": "url", "url": "x", "elicitationId": "e"}),
     "extension": ("_vendor/ask", {}),
 }
+PROCEED: Json = {"outcome": "accepted", "proceed": {"prompt": "go on"}}
 REPLIES: dict[str, list[Json]] = {
     "permission": [
         {"outcome": "selected", "optionId": "yes"},
@@ -76,7 +82,7 @@ REPLIES: dict[str, list[Json]] = {
     ],
     "plan": [
         {"outcome": "accepted"},
-        {"outcome": "accepted", "proceed": {"prompt": "go on"}},
+        PROCEED,
         {"outcome": "rejected"},
     ],
     "elicitation": [{"action": "accept"}, {"action": "decline"}],
@@ -142,7 +148,8 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp())
+        self.resources = ExitStack()
+        self.folder = Path(self.resources.enter_context(tempfile.TemporaryDirectory()))
         self.now = 1_800_000_000.0
         self.numbers = itertools.count()
         self.waiting = Waiting()
@@ -195,12 +202,16 @@ class Model(RuleBasedStateMachine):
             agents={"a": {"command": ["a"]}},
             storage={"state_dir": self.folder, "reserve_bytes": 0},
         )
+        store = Store(
+            self.folder / "log", segment_bytes=65536, reserve_bytes=0, clock=lambda: self.now
+        )
+        self.resources.callback(store.close)
+        tables = Tables(self.folder / "bridge.sqlite3")
+        self.resources.callback(tables.close)
         self.services = Services(
             settings=configuration,
-            store=Store(
-                self.folder / "log", segment_bytes=65536, reserve_bytes=0, clock=lambda: self.now
-            ),
-            tables=Tables(self.folder / "bridge.sqlite3"),
+            store=store,
+            tables=tables,
             timers=Timers(lambda: self.now),
             tasks=cast("TaskGroup", self.waiting),
             spawn=cast("Spawner", None),
@@ -241,6 +252,13 @@ class Model(RuleBasedStateMachine):
     def is_stirring(self) -> bool:
         """Whether there is anything that an end could interrupt."""
         return self.is_busy or bool(self.session.held.pending())
+
+    @property
+    def is_answerable(self) -> bool:
+        """Whether the agent is at a prompt that nobody cancelled."""
+        turn = self.session.turn
+        has_prompt = self.link is not None and self.session.prompt_call is not None
+        return has_prompt and turn is not None and turn.cancelled_by is None
 
     @property
     def is_timed(self) -> bool:
@@ -322,8 +340,10 @@ class Model(RuleBasedStateMachine):
     def reply(self, data: st.DataObject) -> None:
         """The first valid reply wins; whatever comes later changes nothing."""
         request = data.draw(st.sampled_from(self.session.held.pending()))
-        bodies = REPLIES[request.kind]
-        first, second = data.draw(st.sampled_from(bodies)), data.draw(st.sampled_from(bodies))
+        bodies = st.sampled_from(REPLIES[request.kind])
+        self._replies(request, data.draw(bodies), data.draw(bodies))
+
+    def _replies(self, request: HeldRequest, first: Json, second: Json) -> None:
         claim = self.keys.claim("owner", None)
         self.story.accepted(request.turn_id, request.request_id, first)
         self.handlers.reply(
@@ -391,6 +411,32 @@ class Model(RuleBasedStateMachine):
         if stop_reason is None:
             answer = {"error": {"code": -32603, "message": "no"}}
         self._says({"id": sent[-1]["id"], **answer})
+
+    @rule(
+        reply=st.sampled_from([PROCEED, PROCEED, *REPLIES["plan"]]),
+        stop_reason=st.sampled_from(["end_turn", "end_turn", "cancelled", None]),
+        is_cancelled=st.booleans(),
+    )
+    @precondition(lambda self: self.is_answerable)
+    def plan_and_end(self, reply: Json, stop_reason: str | None, is_cancelled: bool) -> None:
+        """A plan is judged, then its turn ends, in each of the ways it may."""
+        self.ask(["plan"])
+        self._replies(self.session.held.pending()[-1], reply, reply)
+        if is_cancelled:
+            self.cancel(is_hard=False)
+        self.end_turn(stop_reason)
+
+    @rule(replies=st.sampled_from([[], [0], [1], [1], [2], [0, 1], [1, 0]]))
+    @precondition(lambda self: self.is_answerable)
+    def permissions_and_end(self, replies: list[int]) -> None:
+        """Some agents end the turn as cancelled after a refusal."""
+        for number in replies:
+            known = len(self.session.held.pending())
+            self.ask(["permission"])
+            if len(self.session.held.pending()) > known:
+                reply = REPLIES["permission"][number]
+                self._replies(self.session.held.pending()[-1], reply, reply)
+        self.end_turn("cancelled")
 
     @rule(seconds=st.sampled_from([1, 6, 40, 61]))
     @precondition(lambda self: self.is_timed)
@@ -504,16 +550,12 @@ class Model(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever was left: every turn ends and every request is settled."""
-        try:
+        with self.resources:
             if hasattr(self, "session_id"):
                 if next(self.numbers) % 2:
                     self._close()
                 self.restart()
                 self._all_has_ended()
-                self.services.tables.close()
-                self.services.store.close()
-        finally:
-            shutil.rmtree(self.folder)
 
     def _close(self) -> None:
         """Its deletion ends whatever is left of it, and tells the agent."""
@@ -544,10 +586,20 @@ class Model(RuleBasedStateMachine):
                 assert shown["resolution"]["outcome"] == told
 
 
-Model.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=100,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+class LongModel(Model):
+    """The same, for as long as it takes to get everywhere."""
+
+
+def _settings(max_examples: int) -> settings:
+    return settings(
+        max_examples=max_examples,
+        stateful_step_count=100,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+Model.TestCase.settings = _settings(12)
 TestModel = Model.TestCase
+LongModel.TestCase.settings = _settings(120)
+TestLongModel = pytest.mark.faults(LongModel.TestCase)
