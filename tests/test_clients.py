@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 from bridge.protocol.rules import parse
 from tests.e2e.harness import TOKEN, Bridge, demo, serving
@@ -69,13 +71,48 @@ async def bridge_for(tmp_path: Path, **values: Any) -> AsyncIterator[Bridge]:
         yield bridge
 
 
-async def run(bridge: Bridge, *command: str) -> str:
+@asynccontextmanager
+async def losing(bridge: Bridge, cut_at: bytes) -> AsyncIterator[str]:
+    """An address whose event streams break in the middle of a line, the first three times."""
+    port = int(bridge.server.url.rpartition(":")[2])
+    losses = iter(range(3))
+
+    async def carry(stream: SocketStream) -> None:
+        async with (
+            stream,
+            await anyio.connect_tcp("127.0.0.1", port) as behind,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(pump, stream, behind, tasks.cancel_scope)
+            await pump(behind, stream, tasks.cancel_scope, cut_at)
+
+    async def pump(
+        source: SocketStream, sink: SocketStream, scope: anyio.CancelScope, cut: bytes = b""
+    ) -> None:
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while True:
+                data = await source.receive()
+                if cut and cut in data and next(losses, None) is not None:
+                    await sink.send(data[: data.index(cut) + len(cut)])
+                    break
+                await sink.send(data)
+        scope.cancel()
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, carry)
+        yield f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+        tasks.cancel_scope.cancel()
+    assert next(losses, None) is None
+
+
+async def run(url: str, *command: str) -> str:
     """What a program prints that knows the bridge by its environment."""
 
     def wait() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command,
-            env={**os.environ, "URL": bridge.server.url, "TOKEN": TOKEN},
+            env={**os.environ, "URL": url, "TOKEN": TOKEN},
             capture_output=True,
             text=True,
             timeout=40,
@@ -89,22 +126,24 @@ async def run(bridge: Bridge, *command: str) -> str:
 
 async def test_the_session_with_curl_works(tmp_path: Path) -> None:
     async with bridge_for(tmp_path) as bridge:
-        printed = await run(bridge, "bash", "-euo", "pipefail", "-c", block("bash"))
+        printed = await run(bridge.server.url, "bash", "-euo", "pipefail", "-c", block("bash"))
         assert printed == "You answered: database: sqlite; checks: types, tests.\n"
 
 
-async def test_the_session_in_python_works(tmp_path: Path) -> None:
-    async with bridge_for(tmp_path) as bridge:
-        printed = await run(bridge, sys.executable, "-c", block("python"))
+async def test_the_session_in_python_works_and_survives_lost_connections(tmp_path: Path) -> None:
+    async with bridge_for(tmp_path) as bridge, losing(bridge, b"event: session/update") as url:
+        printed = await run(url, sys.executable, "-c", block("python"))
         assert "cursor-demo-marker" in printed
 
 
 @pytest.mark.contract
-async def test_the_session_in_javascript_works(tmp_path: Path) -> None:
+async def test_the_session_in_javascript_works_and_survives_lost_connections(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "client.mjs"
     script.write_text(block("js"))
-    async with bridge_for(tmp_path) as bridge:
-        assert "cursor-demo-marker" in await run(bridge, "node", str(script))
+    async with bridge_for(tmp_path) as bridge, losing(bridge, b"event: session/update") as url:
+        assert "cursor-demo-marker" in await run(url, "node", str(script))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import anyio.to_thread
+import click
 import pytest
 
+from bridge.cli.main import main
 from tests.e2e.harness import TOKEN, Subprocess
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,3 +70,15 @@ def test_the_scripts_that_the_readme_names_can_be_run() -> None:
     named = set(re.findall(r"\./(scripts/\w+)", README))
     assert {"scripts/run", "scripts/test"} <= named
     assert not [name for name in named if not os.access(ROOT / name, os.X_OK)]
+
+
+def test_the_commands_that_the_pages_show_are_there_with_their_options() -> None:
+    pages = "\n".join(page.read_text("utf-8") for page in PAGES)
+    shown = re.findall(r"cursor-bridge ((?:serve|doctor|token|openapi)[^`\n#)]*)", pages)
+    assert len(shown) > 8
+    for words in map(shlex.split, shown):
+        command: click.Command = main
+        while words and isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        known = {name for each in command.params for name in each.opts}
+        assert {word for word in words if word.startswith("--")} <= known, command.name
