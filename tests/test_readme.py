@@ -76,7 +76,7 @@ def test_the_commands_that_the_pages_show_are_there_with_their_options() -> None
     pages = "\n".join(page.read_text("utf-8") for page in PAGES)
     shown = re.findall(r"cursor-bridge ((?:serve|doctor|token|openapi)[^`\n#)]*)", pages)
     assert len(shown) > 8
-    for words in map(shlex.split, shown):
+    for words in (shlex.split(each.rstrip("\\")) for each in shown):
         command: click.Command = main
         while words and isinstance(command, click.Group):
             command = command.commands[words.pop(0)]
