@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,8 +90,15 @@ def read(path: Path) -> Module:
     return Module(name, path, text, tree, tuple(found))
 
 
-MODULES = [read(path) for path in sorted((ROOT / "bridge").rglob("*.py"))]
-CODE = [each for each in MODULES if each.path.name != "__init__.py"]
+@cache
+def modules() -> list[Module]:
+    """All of the bridge, read when it is first asked for: collecting tests needs none of it."""
+    return [read(path) for path in sorted((ROOT / "bridge").rglob("*.py"))]
+
+
+def code() -> list[Module]:
+    """The modules that hold anything."""
+    return [each for each in modules() if each.path.name != "__init__.py"]
 
 
 def rank(part: str) -> int | None:
@@ -99,13 +107,13 @@ def rank(part: str) -> int | None:
 
 
 def test_every_module_has_a_layer() -> None:
-    parts = {each.part for each in CODE}
+    parts = {each.part for each in code()}
     assert parts - {part for parts in LAYERS for part in parts} <= {"demo", "acp"}
 
 
 def test_modules_import_only_what_lies_below_them() -> None:
     upward = []
-    for module in CODE:
+    for module in code():
         own = rank(module.part)
         for imported in module.own:
             part = imported.split(".")[0]
@@ -124,7 +132,7 @@ def test_modules_import_only_what_lies_below_them() -> None:
 def test_each_layer_keeps_to_its_packages() -> None:
     strangers = [
         f"{module.name} imports {name}"
-        for module in CODE
+        for module in code()
         if module.part in BESIDES
         for name in module.foreign - BESIDES[module.part]
     ]
@@ -134,7 +142,7 @@ def test_each_layer_keeps_to_its_packages() -> None:
 def test_the_protocol_has_no_time_no_files_no_tasks_and_no_network() -> None:
     impure = [
         f"{module.name} imports {name}"
-        for module in CODE
+        for module in code()
         if module.part == "protocol"
         for name in {each.split(".")[0] for each in module.imports} - DATA_ONLY - {"bridge"}
     ]
@@ -142,7 +150,7 @@ def test_the_protocol_has_no_time_no_files_no_tasks_and_no_network() -> None:
 
 
 def test_the_log_knows_nothing_of_acp() -> None:
-    knowing = [each.name for each in CODE if each.part == "log" and "protocol" in str(each.own)]
+    knowing = [each.name for each in code() if each.part == "log" and "protocol" in str(each.own)]
     assert not knowing
 
 
@@ -150,7 +158,7 @@ def test_the_http_surface_knows_no_processes() -> None:
     inner = ("runtime.process", "runtime.spawn", "runtime.link", "runtime.session", "runtime.pool")
     knowing = [
         f"{module.name} imports {name}"
-        for module in CODE
+        for module in code()
         if module.part == "api"
         for name in module.own
         if name.startswith(inner)
@@ -160,29 +168,29 @@ def test_the_http_surface_knows_no_processes() -> None:
 
 def test_one_module_imports_sse_starlette() -> None:
     # It patches uvicorn on import and logs every chunk: one module tames it.
-    assert [each.name for each in CODE if "sse_starlette" in each.foreign] == ["api.stream"]
+    assert [each.name for each in code() if "sse_starlette" in each.foreign] == ["api.stream"]
 
 
 def test_imports_are_absolute() -> None:
-    assert not [each.name for each in MODULES for name in each.imports if name.startswith(".")]
+    assert not [each.name for each in modules() for name in each.imports if name.startswith(".")]
 
 
 def test_packages_re_export_nothing() -> None:
-    assert not [each.name for each in MODULES if each not in CODE and each.text.strip()]
+    assert not [each.name for each in modules() if each not in code() and each.text.strip()]
 
 
 def test_every_module_opens_with_its_contract() -> None:
-    assert not [each.name for each in CODE if not ast.get_docstring(each.tree)]
+    assert not [each.name for each in code() if not ast.get_docstring(each.tree)]
 
 
 def test_modules_stay_small() -> None:
-    sizes = {each.name: len(each.text.splitlines()) for each in MODULES}
+    sizes = {each.name: len(each.text.splitlines()) for each in modules()}
     assert not {name: size for name, size in sizes.items() if size > MAX_LINES}
 
 
 def test_the_page_on_the_architecture_names_only_what_exists() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    known = {each.name for each in CODE} | {each.part for each in CODE}
+    known = {each.name for each in code()} | {each.part for each in code()}
     named = re.findall(r"`((?:protocol|log|runtime|api|cli|demo)/[a-z_]+)\b", page)
     assert len(named) > 50
     assert {each.replace("/", ".") for each in named} <= known
@@ -192,7 +200,7 @@ def test_the_page_on_the_architecture_names_every_module_of_the_layers() -> None
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     missing = [
         each.name
-        for each in CODE
+        for each in code()
         if "." in each.name
         and each.part not in ("demo", "cli")
         and f"`{each.name.replace('.', '/')}`" not in page
