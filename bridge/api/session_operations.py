@@ -236,6 +236,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
             "request-already-answered",
             "request-withdrawn",
             "reply-not-valid",
+            "mode-not-available",
             "idempotency-conflict",
             "idempotency-key-reused",
             "storage-full",

@@ -16,9 +16,14 @@ from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 
 
+def check_mode(session: LiveSession, mode_id: str) -> None:
+    """Raises ``mode-not-available``, with what there is, for a mode that is not offered."""
+    _check(session, "mode", mode_id)
+
+
 async def set_mode(session: LiveSession, mode_id: str) -> None:
     """Choose a mode. Raises ``mode-not-available`` with what there is."""
-    _check(session, "mode", mode_id)
+    check_mode(session, mode_id)
     await _choose(session, "mode", mode_id, "session/set_mode", acp.set_mode)
 
 

@@ -85,6 +85,7 @@ def reply(session: LiveSession, command: Reply) -> tuple[HeldRequest, Proceed | 
         agent_options.check_choices(
             session.services, session.agent, principal, answer.proceed.mode_id, {}
         )
+        agent_options.check_mode(session, answer.proceed.mode_id)
     settled = settle(session, request, answer, "caller", principal.token_name)
     session.services.act(
         "reply.given",

@@ -197,6 +197,10 @@ async def test_an_accepted_plan_can_be_gone_on_with_ahead_of_the_queue(bridge: B
     asked = await ask(bridge, "plan", mode="plan")
     session_id = asked.session["sessionId"]
     queued = await bridge.caller.prompt(session_id, "hello queued", onBusy="queue")
+    nowhere = {"modeId": "nowhere", "prompt": "hello"}
+    refused = await asked.reply({"outcome": "accepted", "proceed": nowhere})
+    problem = problem_of(refused, 422, "mode-not-available")
+    assert "agent" in problem["available"] and (await asked.read())["status"] == "pending"
     proceed = {"modeId": "agent", "prompt": "hello proceed"}
     answer = await asked.reply({"outcome": "accepted", "proceed": proceed})
     assert answer.json()["resolution"]["outcome"]["proceed"] == proceed
