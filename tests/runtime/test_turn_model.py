@@ -426,6 +426,13 @@ class Model(RuleBasedStateMachine):
             self.cancel(is_hard=False)
         self.end_turn(stop_reason)
 
+    @rule()
+    @precondition(lambda self: self.link is not None and not self.is_stirring)
+    def plan_outside_of_a_turn(self) -> None:
+        """It is gone on with at once."""
+        self.ask(["plan"])
+        self._replies(self.session.held.pending()[-1], PROCEED, PROCEED)
+
     @rule(replies=st.sampled_from([[], [0], [1], [1], [2], [0, 1], [1, 0]]))
     @precondition(lambda self: self.is_answerable)
     def permissions_and_end(self, replies: list[int]) -> None:
