@@ -34,12 +34,12 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 async def read(request: Request) -> Response:
     """GET /v1/sessions/{sessionId}/files"""
-    shown = context_of(request).running.queries.session(
+    folder = context_of(request).running.queries.folder(
         reading.principal_of(request), request.path_params["sessionId"]
     )
     path = request.query_params.get("path") or ""
     try:
-        file, name = await anyio.to_thread.run_sync(open_below, shown["cwd"], path)
+        file, name = await anyio.to_thread.run_sync(open_below, folder, path)
     except (OSError, ValueError):
         raise CallerError("not-found", "There is no such file in the session's folder.") from None
     return FileStream(file, name, is_head=request.method == "HEAD")

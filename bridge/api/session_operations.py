@@ -9,7 +9,12 @@ from bridge.api.access import Access
 from bridge.api.operation import AGENT_PROBLEMS, LIST, SESSION, Operation
 from bridge.errors import Code
 
-_WAKES: Final[tuple[Code, ...]] = ("session-not-found", "session-closed", "session-lost")
+_WAKES: Final[tuple[Code, ...]] = (
+    "session-not-found",
+    "session-closed",
+    "session-lost",
+    "path-outside-roots",
+)
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
@@ -304,7 +309,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "getFile",
         "A file of the session's folder, as attachment",
         {200: "binary"},
-        problems=("session-not-found", "not-found"),
+        problems=("session-not-found", "path-outside-roots", "not-found"),
         query=("path",),
         is_strict=False,
     ),

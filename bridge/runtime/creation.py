@@ -94,7 +94,8 @@ class Creation:
         self._catalog.argv(agent)
         self._check_count(principal.owner)
         cwd = self._roots.folder(principal, command.cwd)
-        extra = [self._roots.folder(principal, each) for each in command.additional_directories]
+        more = command.additional_directories
+        extra = [self._roots.folder(principal, each, "additionalDirectories") for each in more]
         servers = self._servers(command)
         self._check_meta(command, agent)
         agent_options.check_choices(

@@ -64,7 +64,7 @@ async def start(session: LiveSession, opening: Opening) -> dict[str, Any]:
     """Start the agent and open a conversation; one more try on a new process if it may help.
 
     Returns the result of session/new or session/load. Raises ``AgentError``/``CapacityError``,
-    and ``StartGivenUp`` where :func:`end_hard` is called meanwhile.
+    ``path-outside-roots``, and ``StartGivenUp`` where :func:`end_hard` is called meanwhile.
     """
     with anyio.CancelScope() as session.start_scope:
         try:
@@ -75,6 +75,9 @@ async def start(session: LiveSession, opening: Opening) -> dict[str, Any]:
 
 
 async def _start(session: LiveSession, opening: Opening) -> dict[str, Any]:
+    # The roots may be others than when the session was made.
+    extra = session.private.get("additionalDirectories") or []
+    session.services.hooks.roots.check([session.cwd, *extra])
     for attempt in range(_ATTEMPTS):
         link: AgentLink | None = None
         try:

@@ -70,6 +70,12 @@ class Queries:
         shown = [_in_list(self._registry.shown(row)) for row in found if row.status != PURGED]
         return {"sessions": shown, "nextCursor": following, "lastId": self.last_id}
 
+    def folder(self, principal: Principal, session_id: str) -> str:
+        """Where the session's files are; raises ``path-outside-roots`` where that was a root."""
+        cwd: str = self.session(principal, session_id)["cwd"]
+        self._roots.check([cwd])
+        return cwd
+
     @property
     def last_id(self) -> int:
         """The latest position over the whole bridge."""

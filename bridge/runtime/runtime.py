@@ -74,7 +74,9 @@ class Runtime:
         self._creation = Creation(services, self.registry, catalog, roots)
         self._handlers = Handlers(services, self.registry)
         self.keeper = Keeper(services, self.registry, self.processes)
-        services.hooks = Hooks(self.processes, catalog, lifecycle.advance, turn_flow.fail_all)
+        services.hooks = Hooks(
+            self.processes, catalog, roots, lifecycle.advance, turn_flow.fail_all
+        )
 
     async def submit(self, command: Command) -> Outcome:
         """Carry out a command. Raises ``BridgeError``; then nothing has changed."""

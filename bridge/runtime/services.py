@@ -23,6 +23,7 @@ from bridge.runtime.timers import Timers
 if TYPE_CHECKING:
     from bridge.runtime.catalog import Catalog
     from bridge.runtime.processes import Processes
+    from bridge.runtime.roots import Roots
     from bridge.runtime.session import LiveSession
 
 Audit = Callable[..., None]
@@ -49,6 +50,7 @@ class Hooks:
 
     processes: Processes
     catalog: Catalog
+    roots: Roots
     advance: Callable[[LiveSession], Coroutine[Any, Any, None]]
     fail_all: Callable[..., None]
 

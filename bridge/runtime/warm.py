@@ -96,6 +96,8 @@ class Warm:
             wanted = self._services.agent(place.agent).warm
             if self._not_before.get(place.agent, 0.0) > now or self._count(place) >= wanted:
                 continue
+            if not self._services.hooks.roots.has(place.cwd):
+                continue
             self._starting[place] = self._starting.get(place, 0) + 1
             self._services.tasks.start_soon(self._start, place)
 
@@ -103,9 +105,14 @@ class Warm:
         """Those whose place has not been used for long or is no longer what it was."""
         oldest = self._services.monotonic() - IDLE_S
         for place, used_at in list(self._used_at.items()):
-            if used_at < oldest or self._digest(place.agent, place.owner) != place.digest:
+            if used_at < oldest or not self._is_as_it_was(place):
                 del self._used_at[place]
         return [link for link, place in self._ready.items() if place not in self._used_at]
+
+    def _is_as_it_was(self, place: Place) -> bool:
+        """What a start would have now is what it had, in a folder that sessions may work in."""
+        is_same = self._digest(place.agent, place.owner) == place.digest
+        return is_same and self._services.hooks.roots.has(place.cwd)
 
     # -- as the owner of their links ----------------------------------------------------------
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.canaries import secret
 from tests.e2e.doors import asking, bearer, case_file, close, code_of, peeking, seen_in
-from tests.e2e.harness import TOKEN, Caller, Subprocess, scripted, serving
+from tests.e2e.harness import TOKEN, Caller, Event, Subprocess, scripted, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -134,6 +134,45 @@ async def test_s9_no_file_outside_the_sessions_folder_is_given_out(tmp_path: Pat
             answer = await get(name)
             assert (answer.status_code, code_of(answer)) == (404, "not-found"), name
             assert "secret" not in answer.text
+
+
+async def test_s9_roots_that_were_narrowed_hold_for_the_sessions_there_are(tmp_path: Path) -> None:
+    (fresh := tmp_path / "fresh").mkdir()
+    agents = {"fake": {"command": scripted("basic")}}
+    async with serving(tmp_path, agents, default_agent="fake") as bridge:
+        caller, old = bridge.caller, bridge.workspace
+        (old / "notes").write_text("x")
+        moved = (await caller.session(cwd=str(old)))["sessionId"]
+        reload = bridge.application.reload
+        reload(bridge.settings.model_copy(update={"roots": (fresh, old)}))
+        reaching = await caller.session(cwd=str(fresh), additionalDirectories=[str(old)])
+        reload(bridge.settings.model_copy(update={"roots": (fresh,)}))
+
+        file = f"/v1/sessions/{moved}/files?path=notes"
+        assert code_of(await caller.get(file)) == "path-outside-roots"
+        # What runs goes on; what has ended does not come back.
+        assert (await caller.turn(moved, "go on"))["status"] == "completed"
+        for session_id in (moved, reaching["sessionId"]):
+            path = f"/v1/sessions/{session_id}"
+            await caller.prompt(session_id, "slow")
+            await caller.post(f"{path}/cancel", {"hard": True})
+            await caller.until(f"{path}/events", _is_hibernated)
+            assert code_of(await caller.http.put(f"{path}/mode", json={"modeId": "x"})) == (
+                "path-outside-roots"
+            )
+            turn = await caller.turn(session_id, "come back")
+            assert (turn["status"], turn["error"]["code"]) == ("failed", "path-outside-roots")
+            assert (turn["error"]["status"], turn["startedAt"]) == (403, None)
+            shown = (await caller.get(path)).json()
+            assert (shown["status"], shown["problem"]["code"]) == ("failed", "path-outside-roots")
+            assert (await caller.get(f"{path}/transcript")).json()["items"]
+        reload(bridge.settings)
+        assert (await caller.get(file)).text == "x"
+        assert (await caller.turn(moved, "again"))["status"] == "completed"
+
+
+def _is_hibernated(event: Event) -> bool:
+    return event.kind == "bridge/session" and event.params["changed"].get("status") == "hibernated"
 
 
 # -- S10, S11: environment, descriptors, memory ------------------------------------------------

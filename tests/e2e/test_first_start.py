@@ -57,9 +57,8 @@ def _typed(command: str) -> str:
 
 
 def test_what_is_no_address_of_this_machine_is_said_in_a_line() -> None:
-    for host in ("192.0.2.1", "no.such.host.invalid"):
-        with pytest.raises(StartupError, match=f"'{host}' is no address .*--host"):
-            listen(host, 0)
+    with pytest.raises(StartupError, match=r"'192\.0\.2\.1' is no address to listen on .*--host"):
+        listen("192.0.2.1", 0)
 
 
 @pytest.mark.parametrize("is_on_path", [True, False])

@@ -45,6 +45,7 @@ from bridge.runtime.keys import Keys
 from bridge.runtime.link import AgentLink
 from bridge.runtime.process import ExitStatus
 from bridge.runtime.registry import Registry
+from bridge.runtime.roots import Roots
 from bridge.runtime.services import Hooks, Services
 from bridge.runtime.session import LiveSession
 from bridge.runtime.spawn import Spawner
@@ -226,6 +227,7 @@ class Model(RuleBasedStateMachine):
                 SimpleNamespace(ended=lambda link: None, check_room=lambda session: None),
             ),
             cast("Any", None),
+            Roots(["/"]),
             lifecycle.advance,
             turn_flow.fail_all,
         )
