@@ -599,16 +599,16 @@ class LongModel(Model):
     """The same, for as long as it takes to get everywhere."""
 
 
-def _settings(max_examples: int) -> settings:
+def _settings(max_examples: int, steps: int) -> settings:
     return settings(
         max_examples=max_examples,
-        stateful_step_count=100,
+        stateful_step_count=steps,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
 
 
-Model.TestCase.settings = _settings(12)
+Model.TestCase.settings = _settings(20, 60)
 TestModel = Model.TestCase
-LongModel.TestCase.settings = _settings(120)
+LongModel.TestCase.settings = _settings(120, 100)
 TestLongModel = pytest.mark.faults(LongModel.TestCase)
