@@ -315,7 +315,8 @@ def check_strength(token: str) -> None:
         raise StartupError("CURSOR_BRIDGE_TOKEN is empty; unset it or give it a long random value.")
     if len(token) < 16 or len(set(token)) < 5:
         raise StartupError(
-            "CURSOR_BRIDGE_TOKEN is too easy to guess; use at least 16 random characters."
+            "The fixed token (CURSOR_BRIDGE_TOKEN, or `token` in the file) is too easy to guess; "
+            "use at least 16 random characters."
         )
     if re.fullmatch(r"[\x21-\x7e]+", token) is None or len(token) > _MOST_PRESENTED_BYTES:
         raise StartupError("CURSOR_BRIDGE_TOKEN has characters or a length no header can carry.")

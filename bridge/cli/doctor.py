@@ -24,7 +24,7 @@ import anyio
 import click
 
 from bridge.app import VERSION
-from bridge.cli.serve import read_settings
+from bridge.cli.serve import ROOT_HELP, read_settings
 from bridge.config import Settings
 from bridge.errors import BridgeError
 from bridge.principal import Principal
@@ -54,17 +54,24 @@ class Finding:
 @click.command()
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--root", "roots", multiple=True, type=click.Path(path_type=Path), help=ROOT_HELP)
 @click.option("--agent", help="Look at this agent only.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(config: Path | None, state_dir: Path | None, agent: str | None, as_json: bool) -> None:
+def doctor(
+    config: Path | None,
+    state_dir: Path | None,
+    roots: tuple[Path, ...],
+    agent: str | None,
+    as_json: bool,
+) -> None:
     """Find out whether sessions can start here, and what to mend."""
     findings: list[Finding] = []
     try:
-        settings = read_settings(config, state_dir=state_dir, agent=agent)
+        settings = read_settings(config, state_dir=state_dir, agent=agent, roots=roots)
     except StartupError as error:
         findings.append(Finding("configuration", "fail", str(error), _MENDS_SETTINGS))
     else:
-        findings.append(Finding("configuration", "ok", f"default agent: {_default(settings)}"))
+        findings.append(Finding("configuration", "ok", _default(settings)))
         findings += _look(settings, agent)
     is_well = all(each.verdict != "fail" for each in findings)
     _print(findings, as_json, is_well)
@@ -72,7 +79,9 @@ def doctor(config: Path | None, state_dir: Path | None, agent: str | None, as_js
 
 
 def _default(settings: Settings) -> str:
-    return settings.default_agent or next(iter(settings.agents))
+    if settings.default_agent:
+        return f"default agent: {settings.default_agent}"
+    return f"default agent: the first that can be started of {', '.join(settings.agents)}"
 
 
 def _look(settings: Settings, agent: str | None) -> Iterator[Finding]:
@@ -83,8 +92,9 @@ def _look(settings: Settings, agent: str | None) -> Iterator[Finding]:
         if "Another bridge" not in str(error):
             yield Finding("state folder", "fail", str(error), "Choose another with --state-dir.")
             return
-        mend = "Stop the bridge to look at its agents as well."
-        yield Finding("state folder", "warn", str(error), mend)
+        told = f"A bridge uses {settings.state_dir}; no agent is started beside it."
+        mend = "Ask it for its agents (GET /v1/agents), or stop it and call doctor again."
+        yield Finding("state folder", "warn", told, mend)
         return
     # Held until the end: neither a bridge nor another doctor ends what is started meanwhile.
     with closing(state):
@@ -116,7 +126,7 @@ async def _agents(settings: Settings, names: list[str], tag: str) -> list[Findin
             version=VERSION,
         ) as runtime:
             for name in names:
-                findings += await _agent(runtime, name, is_default=name == _default(settings))
+                findings += await _agent(runtime, name, is_default=name == runtime.catalog.default)
     return findings
 
 

@@ -26,9 +26,10 @@ from bridge.app import Application
 from bridge.audit import FILE_NAME, AuditLog
 from bridge.cli.listen import listen
 from bridge.cli.words import as_typed, creates_token
-from bridge.config import Agent, Settings, load, waiting_for_restart
-from bridge.errors import AgentError
+from bridge.config import Agent, Settings, default_agents, load, waiting_for_restart
+from bridge.errors import AgentError, CallerError
 from bridge.exposure import check_exposure
+from bridge.protocol import rules
 from bridge.runtime import environment, linux
 from bridge.runtime.find import find_cursor
 from bridge.runtime.spawn import LocalSpawner, death_signal_prefix
@@ -38,15 +39,24 @@ from bridge.tokens import ALL_SCOPES, FIRST_START, StartupError, TokenStore
 logger = logging.getLogger(__name__)
 
 DEMO = "demo"
+ROOT_HELP = "Folder that sessions may work in (may be repeated; default: where it is started)."
 
 
 @click.command()
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Configuration file (TOML).",
+)
 @click.option("--host", help="Address to listen on (default 127.0.0.1).")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port (default 8765, 0: any).")
 @click.option("--agent", help="The agent of sessions that name none.")
-@click.option("--root", "roots", multiple=True, type=click.Path(path_type=Path))
-@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--root", "roots", multiple=True, type=click.Path(path_type=Path), help=ROOT_HELP)
+@click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for all that is kept (default ~/.local/state/cursor-bridge).",
+)
 @click.option("--no-auth", is_flag=True, help="Take anybody (loopback addresses only).")
 def serve(
     config: Path | None,
@@ -73,6 +83,9 @@ def serve(
     try:
         settings = reread()
         check_exposure(settings)
+        for root in roots:
+            if not root.expanduser().is_dir():
+                raise StartupError(f"--root {root} is no folder.")
         run(settings, reread)
     except StartupError as error:
         click.echo(as_typed(f"cursor-bridge: {error}"), err=True)
@@ -111,7 +124,23 @@ def read_settings(
             f"{'.'.join(map(str, each['loc']))}: {_in_words(each)}" for each in error.errors()
         )
         raise StartupError(f"The configuration does not fit: {faults}") from None
+    _check_rules(settings)
     return with_agents(settings)
+
+
+def _check_rules(settings: Settings) -> None:
+    """An agent's default rules: callers must not be told of what is not theirs."""
+    for name, agent in settings.agents.items():
+        at = f"agents.{name}.permissions"
+        try:
+            may = settings.permissions.allow_always
+            rules.parse(agent.permissions or {}, allow_always=may, pointer=at)
+        except CallerError as error:
+            faults = "; ".join(
+                f"{each['pointer'].replace('/', '.')} {each['detail']}"
+                for each in error.extra["errors"]
+            )
+            raise StartupError(f"The configuration does not fit: {faults}") from None
 
 
 def _in_words(fault: ErrorDetails) -> str:
@@ -146,6 +175,9 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     os.umask(0o077)
     secrets = configured_secrets(settings)
     logs.configure(settings.log_level, secrets=secrets)
+    for root in settings.roots:
+        if not root.expanduser().is_dir():
+            logger.warning("The root %s is no folder; no session can work there.", root)
     state = StateDir(settings.state_dir)
     sockets: list[socket.socket] = []
     try:
@@ -234,6 +266,7 @@ class AnnouncingServer(BridgeServer):
         await super().startup(sockets)
         if not self.started:
             return
+        self._warn()
         if self._settings.no_auth:
             self._announce(None)
             return
@@ -242,6 +275,16 @@ class AnnouncingServer(BridgeServer):
         if token is not None:
             fields = {"owner": "local", "token": FIRST_START, "scopes": ALL_SCOPES}
             self._audit.write("token.created", **fields)
+
+    def _warn(self) -> None:
+        """Of agents that are wanted here and cannot be started."""
+        runtime = self._application.context.running
+        usual = default_agents()
+        for name, agent in self._settings.agents.items():
+            known = runtime.catalog.as_json(name)
+            is_wanted = name == runtime.catalog.default or agent != usual.get(name)
+            if is_wanted and not known["available"]:
+                logger.warning("The agent %s cannot be started: %s", name, known["problem"])
 
     def _announce(self, first: str | None) -> None:
         for line in _announcement(self._settings, self.address, first):

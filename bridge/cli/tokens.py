@@ -176,7 +176,7 @@ def _state_dir(config: Path | None, state_dir: Path | None) -> Path:
             f"The configuration does not fit: {where}: {first['msg']}"
         ) from error
     except (OSError, ValueError) as error:
-        raise TokenCommandFailed(str(error)) from error
+        raise TokenCommandFailed(f"The configuration cannot be read: {error}") from error
 
 
 def _described(record: Record) -> str:

@@ -100,6 +100,15 @@ def test_a_box_without_cursor_says_so_and_what_it_has_instead(box: Box) -> None:
     )
 
 
+def test_the_agent_that_the_bridge_would_choose_decides_whether_all_is_well(box: Box) -> None:
+    box.configure(demo())
+    text = box.config.read_text().replace('default_agent = "it"\n', "")
+    box.config.write_text(text)
+    status, found = box.find()
+    assert (status, found["cursor: program"][0], found["it: session"][0]) == (0, "warn", "ok")
+    assert found["configuration"][1].endswith("can be started of cursor, it")
+
+
 def test_another_program_called_agent_is_named(box: Box) -> None:
     box.install("agent", "agent 1.2")
     _, found = box.find("--agent", "cursor")

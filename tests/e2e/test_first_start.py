@@ -13,8 +13,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from click.testing import CliRunner
 
 from bridge.cli.listen import listen
+from bridge.cli.serve import read_settings, serve
 from bridge.cli.words import program
 from bridge.tokens import StartupError, TokenStore
 from tests.e2e.harness import LIMIT_S, Subprocess
@@ -59,6 +61,20 @@ def _typed(command: str) -> str:
 def test_what_is_no_address_of_this_machine_is_said_in_a_line() -> None:
     with pytest.raises(StartupError, match=r"'192\.0\.2\.1' is no address to listen on .*--host"):
         listen("192.0.2.1", 0)
+
+
+def test_rules_of_an_agent_that_do_not_fit_are_named_at_the_start(tmp_path: Path) -> None:
+    (config := tmp_path / "bridge.toml").write_text(
+        '[agents.mine]\ncommand = ["x"]\n'
+        '[[agents.mine.permissions.rules]]\nreply = "yes"\nmatch = {}\n'
+    )
+    with pytest.raises(StartupError, match=r"agents\.mine\.permissions\.rules\.0\.reply is one of"):
+        read_settings(config)
+
+
+def test_a_root_of_the_command_line_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(serve, ["--root", "/nope", "--state-dir", str(tmp_path / "state")])
+    assert (done.exit_code, done.output) == (2, "cursor-bridge: --root /nope is no folder.\n")
 
 
 @pytest.mark.parametrize("is_on_path", [True, False])
