@@ -186,4 +186,8 @@ class Exchange:
 
 def too_large() -> CallerError:
     """The error for a body above the limit."""
-    return CallerError("body-too-large", "The body is larger than the bridge takes.")
+    return CallerError(
+        "body-too-large",
+        "The body is larger than the bridge takes.",
+        hint="GET /v1/me shows limits.bodyBytes; the operator sets limits.body_bytes.",
+    )

@@ -300,6 +300,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         {200: "Transcript"},
         problems=("session-not-found",),
         query=("before", "limit"),
+        notes="`limit` counts pages: a turn is one, and what was shown between two turns is "
+        "another; what shows nothing is none.",
     ),
     Operation(
         "GET",

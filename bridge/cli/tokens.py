@@ -6,6 +6,7 @@ Exit code 2 where it cannot be done, with the reason on stderr.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -96,6 +97,9 @@ def create(
 ) -> None:
     """Make a token and print it; it cannot be shown again."""
     path = _state_dir(config, state_dir)
+    for root in roots:
+        if not os.path.isdir(root):
+            click.echo(f"Warning: --root {root} is no folder; nothing can work there.", err=True)
     store = _store(path)
     try:
         made = store.create(

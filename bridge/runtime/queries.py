@@ -164,7 +164,8 @@ class Queries:
         oldest = following = None
         if session is not None:
             page = session.projection.open_page()
-            if page is not None and (before is None or page.first_seq < before):
+            # A stretch without an item is no page yet: it must not stand in a shown one's place.
+            if page is not None and page.items and (before is None or page.first_seq < before):
                 items, oldest = page.items, page.first_seq
                 room -= 1
         for row in self._services.tables.each_page(session_id, before, room + 1):

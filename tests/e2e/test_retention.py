@@ -250,6 +250,14 @@ async def test_the_open_turn_alone_says_that_there_are_earlier_ones(tmp_path: Pa
         assert len(whole["items"]) == len(earlier["items"]) + len(open_page["items"])
 
 
+async def test_the_newest_page_is_one_that_shows_something(tmp_path: Path) -> None:
+    async with _bridge(tmp_path) as bridge:
+        session_id = (await bridge.caller.session())["sessionId"]
+        turn = await bridge.caller.turn(session_id, "go")
+        newest = await _transcript(bridge, session_id, limit=1)
+        assert {each["turnId"] for each in newest["items"]} == {turn["turnId"]}
+
+
 async def test_a_list_of_turns_is_without_texts_whatever_is_in_them(tmp_path: Path) -> None:
     lone = [{"match": "", "steps": [{"raw": _UPDATE}]}]
     agents = {"fake": agent(tmp_path, "lone", prompts=lone, sessionId="s")}
