@@ -172,7 +172,7 @@ def _wants_stream(request: Request) -> bool:
 def _position(request: Request, latest: int) -> int | None:
     """``Last-Event-ID``, else ``?after=``, else ``None``: from the first one kept."""
     given = request.query_params.get("after")
-    after = latest if given == "latest" else reading.number(given, "after")
+    after = latest if given == "latest" else reading.number(given, "after (if not `latest`)")
     last_event_id = reading.number(request.headers.get("last-event-id"), "Last-Event-ID")
     return after if last_event_id is None else last_event_id
 

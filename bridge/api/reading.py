@@ -30,7 +30,11 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _PREFERENCE: Final = re.compile(r"wait\s*=\s*\"?([0-9]+)\"?")
 
 _NO_OBJECT: Final = "Input should be a JSON object"
-_DETAILS: Final = {"model_type": _NO_OBJECT, "dict_type": _NO_OBJECT}
+_DETAILS: Final = {
+    "model_type": _NO_OBJECT,
+    "dict_type": _NO_OBJECT,
+    "extra_forbidden": "This member is not known here.",
+}
 """Said in JSON's words where pydantic would name a class of ours, or Python's."""
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -67,10 +71,18 @@ def checked(model: type[Model], value: object) -> Model:
         return model.model_validate(value, by_alias=True)
     except ValidationError as error:
         errors = [
-            {"pointer": _pointer(value, each), "detail": _DETAILS.get(each["type"], each["msg"])}
+            {"pointer": _pointer(value, each), "detail": _detail(model, each)}
             for each in error.errors(include_url=False, include_context=False, include_input=False)
         ][:50]
         raise CallerError("invalid-request", "The body does not fit.", errors=errors) from None
+
+
+def _detail(model: type[Model], error: ErrorDetails) -> str:
+    """What is wrong, and which members there are where one is not known."""
+    if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
+        names = (field.alias or name for name, field in model.model_fields.items())
+        return f"This member is not known here; there are {', '.join(names)}."
+    return _DETAILS.get(error["type"], error["msg"])
 
 
 def _pointer(value: object, error: ErrorDetails) -> str:

@@ -39,6 +39,7 @@ from bridge.tokens import ALL_SCOPES, FIRST_START, StartupError, TokenStore
 logger = logging.getLogger(__name__)
 
 DEMO = "demo"
+_WORDS = {"extra_forbidden": "there is no such setting", "tuple_type": "it is a list"}
 ROOT_HELP = "Folder that sessions may work in (may be repeated; default: where it is started)."
 
 
@@ -144,7 +145,7 @@ def _check_rules(settings: Settings) -> None:
 
 
 def _in_words(fault: ErrorDetails) -> str:
-    return "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"]
+    return _WORDS.get(fault["type"], fault["msg"])
 
 
 def with_agents(settings: Settings) -> Settings:

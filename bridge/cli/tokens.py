@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from bridge import audit
 from bridge.audit import AuditLog
+from bridge.cli.words import as_typed
 from bridge.clock import rfc3339
 from bridge.config import load
 from bridge.tokens import (
@@ -111,8 +112,10 @@ def create(
             roots=roots or None,
             expires_at=None if expires is None else time.time() + expires,
         )
-    except (TokenError, OSError) as error:
+    except TokenError as error:
         raise TokenCommandFailed(str(error)) from error
+    except OSError as error:
+        raise TokenCommandFailed(f"The state folder {path} cannot be used: {error}") from error
     _audit(
         path,
         "token.created",
@@ -164,7 +167,7 @@ def _store(state_dir: Path) -> TokenStore:
     try:
         return TokenStore(state_dir / FILE_NAME, time.time)
     except (OSError, StartupError) as error:
-        raise TokenCommandFailed(str(error)) from error
+        raise TokenCommandFailed(as_typed(str(error))) from error
 
 
 def _state_dir(config: Path | None, state_dir: Path | None) -> Path:

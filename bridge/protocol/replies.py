@@ -151,7 +151,9 @@ def _by_id(options: list[tuple[str, str]], option_id: str) -> tuple[str, str]:
     for option in options:
         if option[0] == option_id:
             return option
-    raise _NotValidError("The option is not offered, or lasts longer than is permitted here.")
+    raise _NotValidError(
+        "The option is not offered, or lasts for ever, which `permissions.allow_always` permits."
+    )
 
 
 def _by_kind(options: list[tuple[str, str]], kind: str) -> tuple[str, str]:
@@ -160,7 +162,7 @@ def _by_kind(options: list[tuple[str, str]], kind: str) -> tuple[str, str]:
         return found[0]
     if found:
         raise _NotValidError(f"{len(found)} options are {kind}; choose one by `optionId`.")
-    reason = " or not permitted here" if kind == LASTING else ""
+    reason = ", or `permissions.allow_always` does not permit it" if kind == LASTING else ""
     raise _NotValidError(f"No option of this kind is offered{reason}.")
 
 

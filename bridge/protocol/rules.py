@@ -132,7 +132,9 @@ class _Reader:
 
     def _rule(self, raw: object, at: str) -> Rule:
         given = self._object(raw, at, ("match", "reply"))
-        match = self._object(given.get("match"), f"{at}/match", _MEMBERS)
+        if "match" not in given:
+            self._fault(f"{at}/match", "is missing; `{}` matches everything")
+        match = self._object(given.get("match", {}), f"{at}/match", _MEMBERS)
         found = {name: self._pattern(match[name], f"{at}/match/{name}") for name in match}
         rule = Rule(
             self._reply(given.get("reply"), f"{at}/reply"),

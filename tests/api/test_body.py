@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.api import reading, schemas
 from bridge.api.body import parse_json
 from bridge.api.problems import MalformedRequest
+from bridge.errors import CallerError
 
 
 @pytest.mark.parametrize(
@@ -73,3 +75,10 @@ def test_any_bytes_are_a_value_or_a_malformed_request(body: bytes) -> None:
         parse_json(body)
     except MalformedRequest:
         return
+
+
+def test_an_unknown_member_is_told_with_those_there_are() -> None:
+    with pytest.raises(CallerError) as refused:
+        reading.checked(schemas.ModeBody, {"mode": "x"})
+    told = {each["pointer"]: each["detail"] for each in refused.value.extra["errors"]}
+    assert told["#/mode"] == "This member is not known here; there are modeId."

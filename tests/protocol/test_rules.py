@@ -391,3 +391,10 @@ def test_the_patterns_of_all_rules_together_are_bounded() -> None:
         rules(*[({"path": "a" * 1000}, "reject_once")] * 17)
     [error] = caught.value.extra["errors"]
     assert error["pointer"] == "#/permissions/rules" and "16384" in error["detail"]
+
+
+def test_a_rule_without_a_match_is_told_that_it_is_missing() -> None:
+    with pytest.raises(CallerError) as refused:
+        parse({"rules": [{"reply": "ask"}]}, allow_always=False)
+    (fault,) = refused.value.extra["errors"]
+    assert (fault["pointer"][-8:], fault["detail"][:10]) == ("/0/match", "is missing")
