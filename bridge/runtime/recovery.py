@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from bridge.errors import BridgeError, StorageError
+from bridge.log.session_log import SessionLog
 from bridge.runtime import linux, refold, rest, rows
 from bridge.runtime.registry import PURGED, Registry
 from bridge.runtime.services import Services
@@ -29,6 +30,8 @@ RUNNING: Final = "running"
 """The file that says in which boot of the machine a bridge runs, or was when it was killed."""
 DOUBTFUL: Final = "doubtful"
 """What it says instead while rows may not be what the logs are."""
+_AT_ONCE: Final = 100
+"""How many sessions share a transaction: each of its own would cost as much as what it holds."""
 _UNKNOWN_IDS: Final = 2**32
 """More than one session can have given out beyond what the others know."""
 
@@ -59,20 +62,45 @@ def recover(services: Services, registry: Registry) -> None:
     if is_doubtful := tables.damaged is not None or is_empty or _was_cut_off(marker):
         # Until all are looked at: a start that is killed meanwhile leaves the doubt to the next.
         _mark(marker, DOUBTFUL)
-    to_do = _behind(services) if is_doubtful else tables.open_sessions()
-    ids = [_last_id(services, session_id) for session_id in to_do]
-    last_id = max([known_id, *(number for number in ids if number is not None)])
+    to_do = _behind(services) if is_doubtful else _opened(services, tables.open_sessions())
+    last_id = max([known_id, *(log.last_id for log in to_do.values() if log is not None)])
     # What an unreadable log has given out is not known, and must not be given out again.
-    store.start_ids(last_id + (_UNKNOWN_IDS if None in ids else 0))
-    for session_id in to_do:
-        try:
-            take_up(services, registry, session_id)
-        except Exception:
-            logger.exception("a session cannot be recovered", extra={"session": session_id})
-            # On a full disk it is found by its files.
-            with contextlib.suppress(*rows.UNWRITABLE):
-                tables.mark_open(session_id)
+    store.start_ids(last_id + (_UNKNOWN_IDS if None in to_do.values() else 0))
+    names = sorted(to_do)
+    for start in range(0, len(names), _AT_ONCE):
+        batch = names[start : start + _AT_ONCE]
+        _take_up_all(services, registry, batch)
+        for session_id in batch:
+            del to_do[session_id]
     _mark(marker, linux.boot_id())
+
+
+def _take_up_all(services: Services, registry: Registry, session_ids: list[str]) -> None:
+    """Bring sessions to rest in one transaction, or each in its own where that one fails.
+
+    Their rows are then as they were, and what was said in their logs is only found said.
+    """
+    try:
+        with services.tables.transaction():
+            for session_id in session_ids:
+                _try(services, registry, session_id)
+    except Exception:
+        logger.exception("sessions are recovered one by one")
+        for session_id in session_ids:
+            registry.live.pop(session_id, None)
+            services.behind.discard(session_id)
+            _try(services, registry, session_id)
+
+
+def _try(services: Services, registry: Registry, session_id: str) -> None:
+    """Bring a session to rest; where that fails, say so and let its row say so."""
+    try:
+        take_up(services, registry, session_id)
+    except Exception:
+        logger.exception("a session cannot be recovered", extra={"session": session_id})
+        # On a full disk it is found by its files.
+        with contextlib.suppress(*rows.UNWRITABLE):
+            services.tables.mark_open(session_id)
 
 
 def take_up(services: Services, registry: Registry, session_id: str) -> None:
@@ -134,26 +162,29 @@ def _mark(marker: Path, text: str) -> None:
         logger.error("a power cut would not be noticed: %s", error)
 
 
-def _last_id(services: Services, session_id: str) -> int | None:
-    """The last id in a log; ``None`` where it cannot be read."""
+def _opened(services: Services, session_ids: list[str]) -> dict[str, SessionLog | None]:
+    """The logs of sessions, which stay open for what is done with them next."""
+    return {session_id: _log(services, session_id) for session_id in session_ids}
+
+
+def _log(services: Services, session_id: str) -> SessionLog | None:
+    """The log of a session; ``None`` where it cannot be read."""
     try:
         log = services.store.log(session_id)
     except StorageError:
+        logger.exception("a log cannot be opened", extra={"session": session_id})
         return None
-    return None if log.fault is not None else log.last_id
+    return None if log.fault is not None else log
 
 
-def _behind(services: Services) -> list[str]:
-    """Every session whose log is ahead of its row, behind it, or has none."""
-    found = set(services.tables.open_sessions())
+def _behind(services: Services) -> dict[str, SessionLog | None]:
+    """Every session whose log is ahead of its row, behind it, or has none, with that log."""
+    found = _opened(services, services.tables.open_sessions())
     for session_id in services.store.sessions():
-        row = services.tables.session(session_id)
-        try:
-            last_seq = services.store.log(session_id).last_seq
-        except StorageError:
-            logger.exception("a log cannot be opened", extra={"session": session_id})
-            found.add(session_id)
+        if session_id in found:
             continue
+        log, row = _log(services, session_id), services.tables.session(session_id)
+        last_seq = None if log is None else log.last_seq
         if row is None or (row.status != PURGED and row.projected_seq != last_seq):
-            found.add(session_id)
-    return sorted(found)
+            found[session_id] = log
+    return found
