@@ -35,8 +35,16 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """``text`` with tokens, keys, JWTs, login links and the values in ``secrets`` masked."""
     for secret in sorted(set(secrets), key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, MASK)
+            text = _without_start(text.replace(secret, MASK), secret)
     return _SHAPES.sub(_mask, text)
+
+
+def _without_start(text: str, secret: str) -> str:
+    """Texts are often cut before they come here: what they end with may be a secret's start."""
+    for length in range(len(secret) - 1, _SHORTEST_SECRET - 1, -1):
+        if text.endswith(secret[:length]):
+            return text[:-length] + MASK
+    return text
 
 
 def redact_all(value: Any, secrets: Collection[str] = ()) -> Any:

@@ -16,7 +16,7 @@ from bridge.runtime.launch import launch
 from bridge.runtime.link import AgentLink
 from bridge.runtime.process import ExitStatus
 from bridge.runtime.registry import Registry
-from bridge.runtime.roots import is_inside
+from bridge.runtime.roots import is_inside, is_path
 from bridge.runtime.services import Services
 
 
@@ -101,13 +101,15 @@ def _is_visible(services: Services, principal: Principal, agent: str, listed: An
     if not isinstance(listed, dict):
         return False
     session_id = listed.get("sessionId")
-    owners = [row.owner for row in services.tables.by_agent_session(agent, str(session_id))]
+    if not isinstance(session_id, str) or not is_path(session_id):
+        return False
+    owners = [row.owner for row in services.tables.by_agent_session(agent, session_id)]
     return not owners or principal.owner in owners
 
 
 def _is_in(services: Services, roots: tuple[str, ...], listed: dict[str, Any]) -> bool:
     """Where the agent names no folder, ``resume`` decides by its own."""
     cwd = listed.get("cwd")
-    if not isinstance(cwd, str) or "\0" in cwd:
+    if not isinstance(cwd, str) or not is_path(cwd):
         return cwd is None
     return any(is_inside(services.resolve(cwd), root) for root in roots)

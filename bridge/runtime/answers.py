@@ -315,6 +315,6 @@ def file_url(session: LiveSession, method: str, params: bytes) -> str | None:
     if method.removeprefix("_") != "cursor/generate_image":
         return None
     path = decoded(params).get("filePath")
-    if not isinstance(path, str) or "\0" in path:
+    if not isinstance(path, str):
         return None
     return session.services.file_url(session.session_id, session.cwd, path)

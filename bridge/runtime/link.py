@@ -10,6 +10,7 @@ Rules: ``handle`` sees every message, responses included, before any waiting cal
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -28,6 +29,8 @@ from bridge.runtime.process import AgentProcess, ExitStatus
 
 if TYPE_CHECKING:
     from bridge.runtime.services import Services
+
+logger = logging.getLogger(__name__)
 
 AUTH_REQUIRED = -32000
 _MOST_WORDS = 16_384
@@ -111,7 +114,12 @@ class AgentLink:
         for message in received:
             if isinstance(message, Refused):
                 self.write(message.wire)
-        self.owner.handle(self, received)
+        try:
+            self.owner.handle(self, received)
+        except Exception:
+            # A fault of ours: what waits for this agent must end, which its exit sees to.
+            logger.exception("What an agent said could not be handled; it is ended.")
+            self.owner.link_broke(self)
         for message in received:
             if isinstance(message, Responded):
                 self._resolve(message)

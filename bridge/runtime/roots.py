@@ -91,6 +91,11 @@ class Roots:
         return {"path": folder, "folders": inside}
 
 
+def is_path(text: str) -> bool:
+    """Whether the system takes it for a path, and UTF-8 carries it: no NUL, no lone surrogate."""
+    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
+
+
 def is_inside(path: str, root: str) -> bool:
     """Whether a resolved path is the root or lies below it."""
     return os.path.commonpath([path, root]) == root

@@ -17,6 +17,7 @@ from bridge.log.store import Store
 from bridge.log.tables import Tables
 from bridge.principal import Principal
 from bridge.protocol.rules import Permissions
+from bridge.runtime.roots import is_path
 from bridge.runtime.spawn import Spawner, Stagger
 from bridge.runtime.timers import Timers
 
@@ -130,6 +131,8 @@ class Services:
 
     def file_url(self, session_id: str, cwd: str, path: str) -> str | None:
         """The address of a file below ``cwd`` (links resolved), ``None`` for any other."""
+        if not is_path(path):
+            return None
         base = self.resolve(cwd)
         target = self.resolve(os.path.join(base, path))
         if not target.startswith(base.rstrip("/") + "/"):

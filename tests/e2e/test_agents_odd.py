@@ -350,3 +350,25 @@ async def test_what_an_agent_asks_before_it_makes_a_session_can_be_answered(stag
     with anyio.fail_after(10):
         assert (await stage.play("hi", session_id=session_id, onBusy="queue"))[1]["text"]
     await is_sound(stage, session_id)
+
+
+@case("odd_texts")
+async def test_an_image_whose_name_is_half_a_character_is_told_without_an_address(
+    stage: Stage,
+) -> None:
+    """JSON's escapes can make a lone surrogate (RFC 8259, 8.2), which is no file name in UTF-8."""
+    session_id, turns = await turns_of(stage, "ask", "tell")
+    assert [turn["finalText"] for turn in turns] == ["drawn", "drawn"]
+    events = await is_sound(stage, session_id)
+    images = [each for each in events if each["type"] == "cursor/generate_image"]
+    assert len(images) == 2 and not any("fileUrl" in each for each in images)
+
+
+@case("odd_texts")
+async def test_conversations_that_nobody_can_name_are_left_out_of_the_agents_list(
+    stage: Stage,
+) -> None:
+    """An id is a text (ACP, session/list), and one with a lone surrogate cannot be sent back."""
+    answer = await stage.caller.get(f"/v1/agents/{stage.agent}/sessions")
+    assert answer.status_code == 200, answer.text
+    assert [each["sessionId"] for each in answer.json()["sessions"]] == ["homeless"]

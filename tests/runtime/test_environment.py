@@ -113,6 +113,12 @@ def test_what_lets_its_reader_act_as_another_is_masked(text: str, expected: str)
     assert shown.removesuffix("[redacted]") == expected.removesuffix("[redacted]")
 
 
+def test_a_secret_that_was_cut_off_is_masked_as_far_as_it_goes() -> None:
+    secret = "Zq9keyabcdefghijklmnop"
+    assert redact(f"refused: {secret}"[:25], [secret]) == "refused: [redacted]"
+    assert redact(f"refused: {secret[:7]}", [secret]) == f"refused: {secret[:7]}"
+
+
 @pytest.mark.parametrize(
     "piece",
     ["http://", "https://a", "a.b.", "a+", "eyJ-", "eyJa.eyJa-", "bearer ", "a://b:", "sk-"],
