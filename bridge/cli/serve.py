@@ -31,7 +31,6 @@ from bridge.errors import AgentError, CallerError
 from bridge.exposure import check_exposure
 from bridge.protocol import rules
 from bridge.runtime import environment, linux
-from bridge.runtime.find import find_cursor
 from bridge.runtime.spawn import LocalSpawner, death_signal_prefix
 from bridge.state import StateDir
 from bridge.tokens import ALL_SCOPES, FIRST_START, StartupError, TokenStore
@@ -149,16 +148,19 @@ def _in_words(fault: ErrorDetails) -> str:
 
 
 def with_agents(settings: Settings) -> Settings:
-    """The demo agent, where it is asked for or nothing else is there; and a first root."""
+    """The demo agent, where it is asked for or no other is configured; and a first root.
+
+    Whether Cursor's is there is left to the runtime: to ask means to call it, which can end a live
+    session of it, and settings are also read beside a bridge that runs.
+    """
     agents = dict(settings.agents)
     default = settings.default_agent
     if default and default != DEMO and default not in agents:
         raise StartupError(
             f"There is no agent {default!r} in the configuration; there are {', '.join(agents)}."
         )
-    if not default and set(agents) == {"cursor"} and not agents["cursor"].command:
-        default = "cursor" if find_cursor() else DEMO
-    if default == DEMO and DEMO not in agents:
+    is_bare = not default and set(agents) == {"cursor"} and not agents["cursor"].command
+    if (is_bare or default == DEMO) and DEMO not in agents:
         command = (sys.executable, "-P", "-m", "bridge.demo")
         agents[DEMO] = Agent(
             command=command,
@@ -168,7 +170,7 @@ def with_agents(settings: Settings) -> Settings:
             default_model="default[]",
         )
     roots = settings.roots or (Path.cwd(),)
-    return settings.model_copy(update={"agents": agents, "default_agent": default, "roots": roots})
+    return settings.model_copy(update={"agents": agents, "roots": roots})
 
 
 def run(settings: Settings, reread: Callable[[], Settings]) -> None:
@@ -288,6 +290,8 @@ class AnnouncingServer(BridgeServer):
                 logger.warning("The agent %s cannot be started: %s", name, known["problem"])
 
     def _announce(self, first: str | None) -> None:
+        if self._application.context.running.catalog.default == DEMO:
+            click.echo("Serving the demo agent (--agent chooses another).")
         for line in _announcement(self._settings, self.address, first):
             click.echo(line)
         sys.stdout.flush()
@@ -296,8 +300,6 @@ class AnnouncingServer(BridgeServer):
 def _announcement(settings: Settings, address: str, first: str | None) -> list[str]:
     lines = []
     another = f"`{creates_token(settings.state_dir)}` makes another."
-    if settings.default_agent == DEMO:
-        lines.append("Serving the demo agent (--agent chooses another).")
     if first is not None:
         lines.append(f"Open {address}/#token={first}")
         lines.append(f"This token is shown once; {another}")

@@ -6,14 +6,17 @@ Every docstring names where the fact comes from.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 
 from bridge.config import Agent
 from bridge.runtime.catalog import Catalog
-from tests.e2e.harness import Json, scripted, serving, settings_for
+from tests.e2e.harness import Json, Subprocess, scripted, serving, settings_for
 from tests.e2e.stage import (  # noqa: F401
     Stage,
     case,
@@ -22,6 +25,7 @@ from tests.e2e.stage import (  # noqa: F401
     module_playhouse,
     one_stage,
 )
+from tests.faults.rig import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +58,32 @@ class Installed:
 
 
 # -- finding and starting it --------------------------------------------------------------------
+
+
+async def test_while_a_session_lives_nothing_calls_it_for_its_version(tmp_path: Path) -> None:
+    """tiann/hapi#832: another call can end a live one. Nothing is configured here.
+
+    Settings read again, a doctor and a second bridge beside it find out without it.
+    """
+    (places := tmp_path / "bin").mkdir()
+    cursor = Installed(places, "basic")
+    env = {"PATH": f"{places}:{os.environ['PATH']}", "CURSOR_BRIDGE_LOG_LEVEL": "info"}
+    async with Subprocess(tmp_path, "", env=env) as bridge:
+        caller = await bridge.start()
+        assert (await caller.session())["agent"] == "cursor"
+        begun = [call["argv"] for call in cursor.calls()]
+        bridge.signal(signal.SIGHUP)
+        log = tmp_path / "bridge.log"
+        await eventually(lambda: "read again" in log.read_text())
+        for command in (["doctor"], ["serve", "--port", "0"]):
+            words = [sys.executable, "-m", "bridge.cli.main", *command]
+            await anyio.run_process(
+                [*words, "--state-dir", str(tmp_path / "state")],
+                check=False,
+                env={**os.environ, **env},
+            )
+        assert begun == [["--version"], ["acp"]]
+        assert [call["argv"] for call in cursor.calls()] == begun
 
 
 @pytest.mark.parametrize("arguments", [[], ["acp"]])

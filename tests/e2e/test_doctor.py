@@ -89,7 +89,9 @@ def test_a_box_on_which_sessions_start_is_well(box: Box) -> None:
 def test_a_box_without_cursor_says_so_and_what_it_has_instead(box: Box) -> None:
     status, found = box.find()
     assert status == 0
-    assert found["configuration"][1] == "default agent: demo"
+    assert (
+        found["configuration"][1] == "default agent: the first that can be started of cursor, demo"
+    )
     verdict, detail, mend = found["cursor: program"]
     assert (verdict, "not on this box" in detail) == ("warn", True)
     assert mend is not None and "cursor.com" in mend
