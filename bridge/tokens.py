@@ -147,6 +147,9 @@ class TokenStore:
         digest = _digest(token)
         if digest == self._fixed:
             return self._fixed_principal
+        if digest not in self._by_digest:
+            # Perhaps it was made just now. Whoever tries many is stopped before this.
+            self._reload()
         record = self._by_digest.get(digest)
         return record.principal() if record is not None and self._is_unexpired(record) else None
 
@@ -263,6 +266,9 @@ class TokenStore:
         if self._next_check - _CHECK_EVERY_S <= now < self._next_check:
             return
         self._next_check = now + _CHECK_EVERY_S
+        self._reload()
+
+    def _reload(self) -> None:
         try:
             self._load()
         except StartupError:

@@ -118,10 +118,18 @@ def test_a_running_store_notices_what_another_one_does(
 def test_a_clock_that_is_set_back_does_not_put_the_look_off(
     store: TokenStore, path: Path, clock: Clock
 ) -> None:
-    assert store.lookup(b"x") is None
-    token = TokenStore(path, clock).create("phone").encode()
-    clock.now -= 3600
+    token = store.create("phone").encode()
     assert store.lookup(token) is not None
+    TokenStore(path, clock).revoke("phone")
+    clock.now -= 3600
+    assert store.lookup(token) is None
+
+
+def test_a_token_is_taken_the_moment_another_process_has_made_it(
+    store: TokenStore, path: Path, clock: Clock
+) -> None:
+    assert store.lookup(b"x") is None
+    assert store.lookup(TokenStore(path, clock).create("phone").encode()) is not None
 
 
 def test_two_writers_lose_nothing_of_each_other(path: Path, clock: Clock) -> None:

@@ -117,13 +117,14 @@ async def test_a_clock_that_is_set_makes_no_turn_silent_and_no_session_idle(
         runtime, caller = bridge.application.context.running, bridge.caller
         running, idle = [(await caller.session())["sessionId"] for _ in range(2)]
         turn = await caller.prompt(running, "hang")
+        pids = set(runtime.processes.pids)
         clock = runtime.services.clock
         for jump_s in (86_400.0, -86_400.0):
             runtime.services.clock = lambda jump_s=jump_s: clock() + jump_s  # type: ignore[misc]
             await runtime.keeper.go_round()
-            await anyio.wait_all_tasks_blocked()
-            shown = (await caller.get(f"/v1/sessions/{idle}")).json()
-            assert shown["status"] == "idle"
+            # Had anything been ended, this would be another process.
+            assert (await caller.turn(idle, "go on"))["status"] == "completed"
+            assert set(runtime.processes.pids) == pids
             shown = await caller.get(f"/v1/sessions/{running}/turns/{turn['turnId']}")
             assert shown.json()["status"] == "running"
         events = await caller.log(running)
