@@ -179,7 +179,7 @@ async def test_a_daemon_that_left_the_group_ends_with_its_session(tmp_path: Path
             await follower.until(
                 lambda seen: any("daemon" in str(e.data) for e in seen.events[-3:])
             )
-            assert len(tagged(tmp_path / "state")) == 2
+            await eventually(lambda: len(tagged(tmp_path / "state")) == 2)
             await bridge.caller.http.delete(f"/v1/sessions/{session_id}")
             await eventually(lambda: not tagged(tmp_path / "state"))
 
