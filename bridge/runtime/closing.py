@@ -1,7 +1,8 @@
 """The end of a session: closed for good, and purged where that is asked.
 
 A closed session stays readable while its log is kept. A purged one leaves a tombstone, so that
-repeating the deletion is fine and everything else finds nothing.
+repeating the deletion is fine, everything else finds nothing, and nobody but its owner can take up
+what the agent itself still keeps of the conversation.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from bridge.runtime import answers, lifecycle, rows, turn_flow
 from bridge.runtime.registry import PURGED, Registry
 from bridge.runtime.session import LiveSession
 
-_KEPT = ("sessionId", "owner", "agent", "cwd", "createdAt", "updatedAt")
+_KEPT = ("sessionId", "owner", "agent", "agentSessionId", "cwd", "createdAt", "updatedAt")
 
 
 async def close(session: LiveSession, registry: Registry, *, is_purge: bool) -> None:

@@ -171,10 +171,14 @@ class Creation:
             raise CallerError("forbidden", "`_meta` needs the scope 'approve' with this agent.")
 
     def _check_unused(self, command: CreateSession, agent: str) -> None:
+        """A conversation stays its owner's, also after its session was closed or purged."""
+        principal = command.principal
         for row in self._services.tables.by_agent_session(agent, command.resume or ""):
-            if row.status in ("closed", "purged"):
+            is_over = row.status in ("closed", "purged")
+            is_visible = self._registry.sees(principal, row.session_id)
+            if is_visible and is_over and principal.is_own(row.owner):
                 continue
-            if self._registry.sees(command.principal, row.session_id):
+            if is_visible and not is_over:
                 raise CallerError(
                     "session-already-open",
                     "This conversation is one of the bridge's sessions already.",

@@ -158,13 +158,17 @@ async def test_s7_the_same_idempotency_key_of_two_owners_is_two_keys(tmp_path: P
         assert code_of(other) == "idempotency-key-reused"
 
 
-async def test_s7_anothers_conversation_cannot_be_taken_up(tmp_path: Path) -> None:
-    async with two_owners(tmp_path) as (_, ada, bob):
+@pytest.mark.parametrize("end", [None, "", "?purge=true"], ids=["open", "closed", "purged"])
+async def test_s7_anothers_conversation_cannot_be_taken_up(tmp_path: Path, end: str | None) -> None:
+    async with two_owners(tmp_path) as (bridge, ada, bob):
         theirs = await ada.session()
-        answers = [
-            await bob.post("/v1/sessions", {"resume": each}) for each in (theirs["agentSessionId"],)
-        ]
-        assert [code_of(each) for each in answers] == ["session-lost"]
+        if end is not None:
+            assert (await ada.http.delete(f"/v1/sessions/{theirs['sessionId']}{end}")).is_success
+        lead = bridge.caller_with("lead-of-ada", scopes=("prompt",), for_owners=("ada",))
+        for stranger in (bob, lead) if end is not None else (bob,):
+            answer = await stranger.post("/v1/sessions", {"resume": theirs["agentSessionId"]})
+            assert code_of(answer) == "session-lost"
+        await close(lead)
         listed = await bob.get("/v1/agents/asking/sessions")
         assert theirs["agentSessionId"] not in listed.text
 
