@@ -69,6 +69,8 @@ class Exchange:
         self.scope: Scope = {**scope, "state": state}
         self.while_live: Callable[[], AbstractContextManager[anyio.CancelScope]] | None = None
         """Set with the principal: what is awaited inside ends with its token."""
+        self.is_live: Callable[[], bool] | None = None
+        """Set with the principal: whether its token is still good."""
         self.cors: Fields = ()
         """Set once the origin is known to be a configured one."""
         self.status: int | None = None
@@ -108,8 +110,13 @@ class Exchange:
         return values[0] if len(values) == 1 else None
 
     async def receive(self) -> Message:
-        """The server's next message; raises ``body-too-large`` as soon as it is."""
+        """The server's next message; raises ``body-too-large`` as soon as it is.
+
+        Raises ``unauthorized`` where a body was on its way for longer than its token was good.
+        """
         message = await self._receive()
+        if message["type"] == "http.request" and self.is_live is not None and not self.is_live():
+            raise CallerError("unauthorized", "The token is not valid any more.")
         self._body_left -= len(message.get("body", b""))
         if self._body_left < 0:
             raise too_large()

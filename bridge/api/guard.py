@@ -124,6 +124,7 @@ class Guard:
             await self._serve_socket(exchange, principal)
         else:
             exchange.while_live = partial(self._tokens.while_live, principal)
+            exchange.is_live = partial(self._tokens.is_live, principal.token_id)
             await self._app(exchange.scope, exchange.receive, exchange.send)
 
     async def _serve_socket(self, exchange: Exchange, principal: Principal) -> None:

@@ -110,6 +110,32 @@ async def test_a_token_that_expires_loses_all_it_holds_at_that_moment(tmp_path: 
         await close(phone)
 
 
+async def test_a_request_still_on_its_way_when_its_token_is_revoked_is_not_carried_out(
+    tmp_path: Path,
+) -> None:
+    agents = {"fake": {"command": hanging(tmp_path)}}
+    async with serving(tmp_path, agents, default_agent="fake") as bridge:
+        phone = bridge.caller_with("phone")
+        path = f"/v1/sessions/{(await phone.session())['sessionId']}"
+        body = b'{"prompt":"from the dead"}'
+        head = (
+            f"POST {path}/prompt HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+            f"Authorization: {phone.http.headers['Authorization']}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        host, _, port = bridge.server.url.removeprefix("http://").partition(":")
+        with anyio.fail_after(LIMIT_S):
+            async with await anyio.connect_tcp(host, int(port)) as stream:
+                await stream.send(head.encode() + body[:5])
+                # Answered behind the head in the same loop: the request is being read by now.
+                assert (await phone.get("/v1/me")).status_code == 200
+                bridge.tokens.revoke("phone")
+                await stream.send(body[5:])
+                assert (await stream.receive()).startswith(b"HTTP/1.1 401 ")
+        assert (await bridge.caller.get(f"{path}/turns")).json()["turns"] == []
+        await close(phone)
+
+
 async def test_a_token_in_use_is_taken_the_moment_it_is_made(tmp_path: Path) -> None:
     async with Subprocess(tmp_path, "", "--agent", "demo") as process:
         await process.start()
