@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
 
 from bridge.api import access
 from bridge.config import Limits
@@ -287,3 +288,17 @@ async def test_a_flood_of_refusals_does_not_flood_the_audit_log(door: Door) -> N
     door.now += 2
     await door.ask("/v1/me", guard=guard)
     assert door.audit[-1][1]["suppressed"] == 40
+
+
+async def test_the_token_must_still_be_good_when_the_body_has_come(door: Door) -> None:
+    token = door.tokens.create("phone")
+    whole = door.app
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        door.tokens.revoke("phone")
+        await whole(scope, receive, send)
+
+    door.app = app
+    fields = (JSON, (b"authorization", f"Bearer {token}".encode()))
+    answer = await door.ask("/v1/prompt", *fields, method="POST", body=(b"{}",))
+    assert (answer.status, answer.code) == (401, "unauthorized")
