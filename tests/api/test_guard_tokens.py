@@ -15,6 +15,7 @@ from bridge.config import Limits
 from tests.api.door import (
     EVERY_GUARDED_PATH,
     FIXED,
+    JSON,
     ROUTES,
     TOKEN,
     Door,
