@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LAST_STEP_S: Final = 0.75
+LAST_STEP_S: Final = 0.3
 """Each step of stopping the agents when the bridge itself ends: whoever waits may kill it soon."""
 
 
@@ -128,10 +128,16 @@ class Processes:
             logger.error("the row of an ended process stays: %s", error)
 
     async def stop_all(self) -> None:
-        """End every process, all at once, each within its bounded steps."""
+        """End every process, all at once, each within its bounded steps.
+
+        What they say from here on belongs to no turn: reading it would only keep the loop from
+        everything else, so those that go on have to wait.
+        """
         async with anyio.create_task_group() as tasks:
             for link in self.links:
                 link.is_expected_to_end = True
+                if link.process is not None:
+                    link.process.pause()
                 tasks.start_soon(self._stop_last, link)
 
     async def _stop_last(self, link: AgentLink) -> None:

@@ -54,7 +54,7 @@ from bridge.runtime.timers import Timers
 
 logger = logging.getLogger(__name__)
 
-CANCEL_S: Final = 1.5
+CANCEL_S: Final = 1.0
 """How long cancelled turns may take to end when the bridge stops, after the grace time."""
 
 
