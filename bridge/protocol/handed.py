@@ -62,13 +62,24 @@ def block_misfit(block: Mapping[str, Any]) -> str | None:
     missing = _missing(block, _BLOCKS[kind])
     if missing is not None:
         return f"A block of the type {kind} has a text `{missing}`."
-    if kind != "resource":
-        return None
-    resource = block.get("resource")
+    if odd := _odd_member(block):
+        return odd
+    return _resource_misfit(block.get("resource")) if kind == "resource" else None
+
+
+def _resource_misfit(resource: object) -> str | None:
     if not isinstance(resource, Mapping) or _missing(resource, ("uri",)) is not None:
         return "A resource has a `uri`."
     if all(_missing(resource, (name,)) for name in ("text", "blob")):
         return "A resource has a `text` or a `blob`."
+    return _odd_member(resource)
+
+
+def _odd_member(given: Mapping[str, Any]) -> str | None:
+    """What is wrong with a member that may be left out, or be ``null``; in one sentence."""
+    for name, (fits, words) in _OPTIONAL.items():
+        if given.get(name) is not None and not fits(given[name]):
+            return f"`{name}` is {words}."
     return None
 
 
@@ -89,6 +100,8 @@ def completed_server(server: Mapping[str, Any]) -> dict[str, Any]:
     for name in lists:
         if not isinstance(whole[name], list) or not all(map(_FITS[name], whole[name])):
             raise ValueError(f"`{name}` of an MCP server is a list of {_MEMBERS[name]}.")
+    if not _has_meta(whole):
+        raise ValueError("`_meta` of an MCP server is an object.")
     return whole
 
 
@@ -101,7 +114,37 @@ def _is_text(value: object) -> bool:
 
 
 def _is_pair(value: object) -> bool:
-    return isinstance(value, Mapping) and _missing(value, ("name", "value")) is None
+    has_texts = isinstance(value, Mapping) and _missing(value, ("name", "value")) is None
+    return has_texts and _has_meta(value)
+
+
+def _has_meta(value: Any) -> bool:
+    """Whether ``_meta`` is what it may be: an object, or nothing."""
+    return value.get("_meta") is None or isinstance(value["_meta"], Mapping)
+
+
+def _is_annotations(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    audience, priority = value.get("audience"), value.get("priority")
+    return (
+        (audience is None or (isinstance(audience, list) and all(e in _ROLES for e in audience)))
+        and (priority is None or _is_number(priority))
+        and (value.get("lastModified") is None or _is_text(value["lastModified"]))
+        and _has_meta(value)
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)
 
 
 _FITS: Final = {"args": _is_text, "env": _is_pair, "headers": _is_pair}
@@ -109,4 +152,17 @@ _MEMBERS: Final = {
     "args": "texts",
     "env": "objects with name and value",
     "headers": "objects with name and value",
+}
+_ROLES: Final = ("assistant", "user")
+_OPTIONAL: Final = {
+    "_meta": (_is_object, "an object"),
+    "annotations": (
+        _is_annotations,
+        "an object of `audience`, `priority` and `lastModified`: roles, a number and a text",
+    ),
+    "size": (_is_size, "a whole number"),
+    "mimeType": (_is_text, "a text"),
+    "title": (_is_text, "a text"),
+    "description": (_is_text, "a text"),
+    "uri": (_is_text, "a text"),
 }

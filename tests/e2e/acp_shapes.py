@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bridge.protocol.handed import block_misfit
-
 Json = dict[str, Any]
 
 
@@ -67,7 +65,48 @@ def _place(params: Json) -> str | None:
 
 
 def _prompt(params: Json) -> str | None:
-    return next((problem for each in params["prompt"] if (problem := block_misfit(each))), None)
+    return next((problem for each in params["prompt"] if (problem := _block(each))), None)
+
+
+_BLOCKS: dict[str, dict[str, type]] = {
+    "text": {"text": str},
+    "image": {"data": str, "mimeType": str},
+    "audio": {"data": str, "mimeType": str},
+    "resource_link": {"name": str, "uri": str},
+    "resource": {"resource": dict},
+}
+_MAY_BE_NULL: dict[str, type | tuple[type, ...]] = {
+    "_meta": dict,
+    "annotations": dict,
+    "description": str,
+    "mimeType": str,
+    "size": int,
+    "title": str,
+    "uri": str,
+    "lastModified": str,
+    "priority": (int, float),
+    "audience": list,
+}
+
+
+def _block(block: Json) -> str | None:
+    needed = _BLOCKS.get(block.get("type", ""))
+    if needed is None:
+        return "a block of no type"
+    if not all(isinstance(block.get(name), kind) for name, kind in needed.items()):
+        return "a block lacks members"
+    notes = block.get("annotations") or {}
+    inner = block.get("resource", {})
+    if block["type"] == "resource" and not ("uri" in inner and {"text", "blob"} & inner.keys()):
+        return "a resource lacks members"
+    for each in (block, notes, inner):
+        for name, kind in _MAY_BE_NULL.items():
+            value = each.get(name)
+            if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+                return f"{name} of a block is odd"
+    if not set(notes.get("audience") or ()) <= {"assistant", "user"}:
+        return "a block for nobody"
+    return None
 
 
 def _option(params: Json) -> str | None:

@@ -128,11 +128,18 @@ async def _converse(caller: Caller, more: str) -> None:
         _meta={"a": 1},
     )
     session_id = session["sessionId"]
-    blocks = [
+    blocks: list[Json] = [
         {"type": "text", "text": "hello"},
         {"type": "image", "data": "AA==", "mimeType": "image/png"},
-        {"type": "resource_link", "uri": "file:///x", "name": "x"},
+        {"type": "resource_link", "uri": "file:///x", "name": "x", "size": 1, "title": None},
+        {"type": "text", "text": "!", "annotations": {"audience": ["user"], "priority": 1}},
     ]
+    misshapen: list[Json] = [{"annotations": 5}, {"_meta": [1]}, {"size": "big"}, {"title": {}}]
+    for odd in misshapen:
+        answer = await caller.post(
+            f"/v1/sessions/{session_id}/prompt", {"prompt": [*blocks[:2], {**blocks[2], **odd}]}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     answer = await caller.post(f"/v1/sessions/{session_id}/prompt", {"prompt": blocks})
     await caller.settled(session_id, answer.json()["turnId"])
     await caller.http.put(f"/v1/sessions/{session_id}/mode", json={"modeId": "agent"})
