@@ -215,21 +215,25 @@ def decide(
     *,
     cwd: str,
     resolve: Callable[[str], str],
+    earlier: dict[str, Any] | None = None,
     allow_always: bool = False,
     steps: Steps | None = None,
 ) -> Answer | None:
     """The answer the first fitting rule gives; ``None``: a person is asked.
 
+    ``earlier`` is what the agent told of the tool before it asked: a request may leave out where it
+    leads, or name something else, and what it names now does not undo what was named before.
     ``cwd`` is the session's folder, already resolved; ``resolve`` follows links and ``..`` of an
     absolute path to where it leads, and may raise ``OSError`` or ``ValueError``.
     """
     params = decoded(request.params)
     steps = steps or Steps()
     steps.begin()
-    subject = Subject(request, params, cwd, resolve, steps)
+    tools = (params.get("toolCall"), request.tool_call, earlier)
+    subject = Subject(request, tools, cwd, resolve, steps)
     try:
         for rule in permissions.rules:
-            if not subject.fits(rule):
+            if not subject.fits(rule, is_allowing=rule.reply.startswith("allow")):
                 continue
             if rule.reply == "ask":
                 return None

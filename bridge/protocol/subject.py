@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from bridge.protocol.globs import Glob, path_glob, text_glob
@@ -77,25 +77,24 @@ class Subject:
     def __init__(
         self,
         request: HeldRequest,
-        params: dict[str, Any],
+        tools: Iterable[object],
         cwd: str,
         resolve: Callable[[str], str],
         steps: Steps,
     ) -> None:
-        given = params.get("toolCall")
         self._is_permission = request.kind == "permission"
         self._method = wire_method(request.method)
-        self._tools = [tool for tool in (given, request.tool_call) if isinstance(tool, dict)]
+        self._tools = [tool for tool in tools if isinstance(tool, dict)]
         self._cwd = cwd
         self._resolve = resolve
         self._steps = steps
         self._resolved: list[str] | None = None
 
-    def fits(self, rule: Match) -> bool:
+    def fits(self, rule: Match, *, is_allowing: bool) -> bool:
         self._steps.take(1)
         return (
             self._fits_method(rule.method)
-            and (rule.kind is None or self._told("kind") == rule.kind)
+            and (rule.kind is None or self._fits_kind(rule.kind, is_allowing))
             and (rule.title is None or self._fits_title(rule.title))
             and (rule.path is None or self._fits_path(rule.path))
         )
@@ -107,6 +106,11 @@ class Subject:
         if name.endswith("*"):
             return self._method.startswith(name[:-1])
         return self._method == name
+
+    def _fits_kind(self, kind: str, is_allowing: bool) -> bool:
+        """A tool that was told as two kinds is neither where that would allow it."""
+        kinds = {tool["kind"] for tool in self._tools if isinstance(tool.get("kind"), str)}
+        return kinds == {kind} if is_allowing else kind in kinds
 
     def _fits_title(self, pattern: str) -> bool:
         title = self._told("title")

@@ -228,9 +228,11 @@ def _hold(session: LiveSession, message: Requested, kind: Kind, subagent: str | 
 def _decide(
     session: LiveSession, request: HeldRequest, steps: Steps | None = None
 ) -> Answer | None:
+    tool_call_id = (request.tool_call or {}).get("toolCallId")
     return rules.decide(
         session.permissions,
         request,
+        earlier=session.projection.known_tool(tool_call_id) if tool_call_id else None,
         steps=steps,
         cwd=session.cwd,
         resolve=session.services.resolve,

@@ -315,6 +315,8 @@ async def test_the_first_rule_that_fits_answers_without_anybody(bridge: Bridge) 
         ("edit several", "/**", True),
         ("no tool", "**", False),
         ("two kinds", "**", False),
+        ("another before", "**", False),
+        ("another before", "/**", True),
     ],
 )
 async def test_a_path_must_fit_wherever_the_request_really_leads(
@@ -323,6 +325,16 @@ async def test_a_path_must_fit_wherever_the_request_really_leads(
     pattern = path.replace("{cwd}", str(bridge.workspace))
     turn = await play(bridge, word, rules({"match": {"path": pattern}, "reply": "allow_once"}))
     assert (turn["status"] == "completed") is is_decided, turn
+
+
+async def test_a_tool_that_was_told_as_another_kind_before_is_allowed_as_neither(
+    bridge: Bridge,
+) -> None:
+    for kind in ("read", "execute"):
+        allowing = rules({"match": {"kind": kind}, "reply": "allow_once"})
+        assert (await play(bridge, "another before", allowing))["status"] == "waiting"
+        refusing = rules({"match": {"kind": kind}, "reply": "reject_once"})
+        assert (await play(bridge, "another before", refusing))["status"] == "completed"
 
 
 @pytest.mark.parametrize(
