@@ -109,6 +109,11 @@ class Projection:
         """What the open stretch knows of a tool call."""
         return self._transcript.tool(self._stretch_turn, tool_call_id)
 
+    def forget_words(self) -> None:
+        """What was heard so far says nothing of how this try ends."""
+        self.last_chunk = ""
+        self.has_heard = False
+
     def close_stretch(self) -> None:
         """Finish the open page (a turn ended, the session is hibernated)."""
         if self._stretch_first and (items := self._transcript.cut()):
@@ -186,6 +191,8 @@ class Projection:
         is_new_tool = kind == "tool_call_update" and peek.tool_call_id not in self.known_tools
         if self.turn is not None and (kind in _MESSAGE_ENDERS or is_new_tool):
             self.turn.texts.end_message()
+            # The agent has gone on by itself, so what it said before was no end of anything.
+            self.last_chunk = ""
 
     def _follow_tool(self, entry: Applied, peek: UpdatePeek) -> None:
         """Which tools ran and are open, a subagent's too: it ends with the turn."""
@@ -209,7 +216,9 @@ class Projection:
         return views.fold_todos(self.view, {"merge": False, **raw_input})
 
     def _apply_other(self, entry: Applied, parsed: Any) -> None:
-        self.has_heard = self.has_heard or not entry.type.startswith("bridge/")
+        if not entry.type.startswith("bridge/"):
+            # A permission, a task, an image: not every agent shows a tool call for what it does.
+            self.has_heard = self.has_run_tools = True
         match entry.type:
             case "bridge/session":
                 self.view.update(parsed["changed"])
@@ -236,9 +245,8 @@ class Projection:
             self.turn = turn
             self.open_tools.clear()
             self.known_tools.clear()
-            self.last_chunk = ""
             self.has_run_tools = False
-            self.has_heard = False
+            self.forget_words()
             self._prompt = parsed.get("prompt")
             return
         self.ended.append(turn)

@@ -275,7 +275,8 @@ def _go_on(session: LiveSession, followup: Followup) -> None:
 
 
 def _looks_failed(session: LiveSession, turn: Turn) -> bool:
-    if session.services.agent(session.agent).dialect != "cursor":
+    is_cursors = session.services.agent(session.agent).dialect == "cursor"
+    if not is_cursors or turn.stop_reason != "end_turn":
         return False
     suspected = cursor.suspected_error(session.projection.last_chunk)
     if suspected is None:
@@ -308,6 +309,7 @@ def _try_again(session: LiveSession, turn: Turn) -> None:
     detail = f"Try {session.sent['tries'] + 1}: the agent lost its network."
     session.note("retrying", detail)
     turn.suspected_error = turn.result = turn.stop_reason = None
+    session.projection.forget_words()
     _send_prompt(session)
 
 

@@ -90,14 +90,25 @@ async def test_a_lost_network_is_tried_again_where_that_is_configured(stage: Sta
 
 
 @case("in_band", retry_in_band=2)
-@pytest.mark.parametrize("word", ["after tool", "auth"])
+@pytest.mark.parametrize("word", ["after tool", "behind a permission", "behind a task", "auth"])
 async def test_nothing_is_tried_again_after_a_tool_ran_or_for_another_reason(
     stage: Stage, word: str
 ) -> None:
     """HAPI's cursorAutoRetry: a second run might do the work twice; a login does not come back."""
-    session_id, turn = await stage.play(word)
+    session_id, turn = await stage.play(word, ONCE)
     assert turn["outcome"] == "suspected-error"
     assert await stage.warnings(session_id) == ["suspected-error"]
+    assert stage.methods().count("session/prompt") == 1
+
+
+@case("in_band", retry_in_band=2)
+@pytest.mark.parametrize("word", ["thought behind", "limited", "no reason"])
+async def test_a_line_that_is_not_the_end_of_an_ordinary_turn_is_no_failure(
+    stage: Stage, word: str
+) -> None:
+    """pingdotgg/t3code#7830: it is the last thing of a turn that ends with ``end_turn``."""
+    _, turn = await stage.play(word)
+    assert (turn["outcome"] != "suspected-error", turn["suspectedError"]) == (True, None)
     assert stage.methods().count("session/prompt") == 1
 
 
