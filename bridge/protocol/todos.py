@@ -26,12 +26,13 @@ def merge(todos: list[Todo], params: dict[str, Any]) -> list[Todo]:
     if not isinstance(given, list):
         return todos
     known = {_key(todo): todo for todo in todos}
-    merged = dict(known) if params.get("merge") is True else {}
+    is_merge = params.get("merge") is True
+    merged = dict(known) if is_merge else {}
     for raw in given:
         if not isinstance(raw, dict):
             continue
         patch = _spelled(raw)
-        key = _key(patch)
+        key = _same(patch, merged) if is_merge else _key(patch)
         if key in merged or len(merged) < MAX_TODOS:
             merged[key] = _completed(merged.get(key) or known.get(key, {}), patch)
     return list(merged.values())
@@ -42,6 +43,19 @@ def _key(todo: Todo) -> tuple[str, str]:
     if (todo_id := todo.get("id")) is not None:
         return "id", str(todo_id)
     return "content", str(todo.get("content", ""))
+
+
+def _same(patch: Todo, merged: dict[tuple[str, str], Todo]) -> tuple[str, str]:
+    """The entry that a patch is about: one list may be told with ids and without them in turns."""
+    key = _key(patch)
+    if key in merged or "content" not in patch:
+        return key
+    alike = (
+        other
+        for other, todo in merged.items()
+        if todo["content"] == patch["content"] and ("id" in todo) != ("id" in patch)
+    )
+    return next(alike, key)
 
 
 def _spelled(raw: dict[str, Any]) -> Todo:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from bridge.config import Agent, Limits
 from bridge.errors import AgentError, BridgeError
 from bridge.protocol import acp
-from bridge.redact import redact
+from bridge.redact import redact, without_links
 from bridge.runtime.find import login_argv
 from bridge.runtime.link import AUTH_REQUIRED, AgentLink
 
@@ -138,7 +138,7 @@ def login_needed(link: AgentLink, agent: Agent, cause: AgentError | None = None)
         hint = "Log in with the agent's own command on the bridge's box, or set `auth_method`."
     extra: dict[str, Any] = {"authMethods": methods}
     if cause is not None:
-        extra["reason"] = redact(cause.detail, ())
+        extra["reason"] = without_links(redact(cause.detail, ()))
     return AgentError("agent-auth-required", "The agent asks for a login.", hint=hint, **extra)
 
 

@@ -24,7 +24,7 @@ from bridge.protocol.connection import (
     Responded,
     RpcError,
 )
-from bridge.redact import redact, redact_all
+from bridge.redact import redact, redact_all, without_links
 from bridge.runtime.process import AgentProcess, ExitStatus
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class AgentLink:
     def explain(self, error: BridgeError) -> None:
         """Add what the process wrote to stderr to the problem of a start that failed."""
         tail = self.process.stderr_tail if self.process is not None else ""
+        if error.code == "agent-auth-required":
+            tail = without_links(tail)
         if tail:
             error.extra.setdefault("stderrTail", tail)
 

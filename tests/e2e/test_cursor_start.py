@@ -184,7 +184,8 @@ async def test_a_login_link_is_never_shown_to_a_caller(stage: Stage) -> None:
     problem = answer.json()
     assert problem["code"] == "agent-auth-required"
     assert "`cursor-agent login`" in problem["hint"]
-    assert "loginDeepControl" not in answer.text
+    assert "loginDeepControl" not in answer.text and "device?code" not in answer.text
+    assert "Failed to open browser" in problem["reason"] and "to log in" in problem["stderrTail"]
     shown = (await stage.caller.get(f"/v1/agents/{stage.agent}")).json()
     assert shown["authenticated"] is False
 

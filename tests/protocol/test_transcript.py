@@ -431,6 +431,21 @@ def test_a_page_has_room_for_so_many_items_and_always_for_the_turns_end() -> Non
             {"todos": [{"id": 1, "content": 7, "status": 8}, {"id": 1, "content": "a"}, "x", {}]},
             [(1, "a", "pending"), (None, "", "pending")],
         ),
+        (
+            [(None, "a", "pending"), (None, "b", "pending")],
+            {"merge": True, "todos": [{"id": "1", "content": "a", "status": "completed"}]},
+            [("1", "a", "completed"), (None, "b", "pending")],
+        ),
+        (
+            [("1", "a", "pending"), ("2", "b", "pending")],
+            {"merge": True, "todos": [{"content": "a", "status": "TODO_STATUS_COMPLETED"}]},
+            [("1", "a", "completed"), ("2", "b", "pending")],
+        ),
+        (
+            [("1", "a", "pending")],
+            {"merge": True, "todos": [{"id": "2", "content": "a"}]},
+            [("1", "a", "pending"), ("2", "a", "pending")],
+        ),
         ([("1", "a", "pending")], {"todos": "none", "merge": True}, [("1", "a", "pending")]),
         ([("1", "a", "pending")], {"todos": []}, []),
         ([("1", "a", "pending")], {"merge": "yes", "todos": []}, []),
