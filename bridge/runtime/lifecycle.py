@@ -23,8 +23,6 @@ from bridge.runtime.services import Services
 from bridge.runtime.session import LiveSession
 
 _ATTEMPTS: Final = 2
-QUIET_LIMIT_S: Final = 5.0
-"""Longest wait for a replay to become quiet after its response."""
 
 Opening = Callable[[AgentLink], Awaitable[dict[str, Any]]]
 
@@ -156,7 +154,7 @@ def opening_load(session: LiveSession, agent_session_id: str, replay: str) -> Op
         try:
             params = load_params(session, agent_session_id)
             result = await handshake.load_session(link, agent, limits, params)
-            await _until_quiet(link, limits.load_quiet_s)
+            await _until_quiet(link, limits.load_quiet_s, limits.load_session_s)
         finally:
             session.replay = "off"
         return result
@@ -298,11 +296,16 @@ async def _restore_options(
     await agent_options.restore(session, chosen)
 
 
-async def _until_quiet(link: AgentLink, quiet_s: float) -> None:
-    with anyio.move_on_after(QUIET_LIMIT_S):
+async def _until_quiet(link: AgentLink, quiet_s: float, limit_s: float) -> None:
+    """Raises ``agent-timeout``: what is still being replayed must not become the next turn's."""
+    with anyio.move_on_after(limit_s):
         while link.is_alive:
             activity = link.activity
             with anyio.move_on_after(quiet_s) as pause:
                 await activity.wait()
             if pause.cancelled_caught:
                 return
+        return
+    raise AgentError(
+        "agent-timeout", f"The agent was still replaying the conversation after {limit_s:g} s."
+    )
