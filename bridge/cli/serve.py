@@ -284,7 +284,7 @@ class AnnouncingServer(BridgeServer):
         runtime = self._application.context.running
         usual = default_agents()
         for name, agent in self._settings.agents.items():
-            known = runtime.catalog.as_json(name)
+            known = runtime.catalog.as_json(name, "")
             is_wanted = name == runtime.catalog.default or agent != usual.get(name)
             if is_wanted and not known["available"]:
                 logger.warning("The agent %s cannot be started: %s", name, known["problem"])

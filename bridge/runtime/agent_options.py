@@ -78,6 +78,24 @@ def check_choices(
             raise CallerError("forbidden", f"The mode {each!r} needs the scope 'approve' as well.")
 
 
+async def leave_unsafe(session: LiveSession, principal: Principal) -> None:
+    """Out of the mode an agent starts in, where the caller could not have chosen that one.
+
+    Into the first of the safe modes that is offered. Raises ``forbidden`` where none is.
+    """
+    safe = session.services.agent(session.agent).safe_modes
+    mode = session.projection.view.get("mode")
+    if safe is None or principal.may("approve") or not mode or mode["current"] in safe:
+        return
+    offered = next((each for each in safe if each in _ids(mode)), None)
+    if offered is None:
+        raise CallerError(
+            "forbidden",
+            f"This agent starts in the mode {mode['current']!r}, which needs the scope 'approve'.",
+        )
+    await set_mode(session, offered)
+
+
 async def restore(session: LiveSession, before: dict[str, Any]) -> None:
     """Ask again for what was chosen before; what is no longer offered is said as a warning."""
     for category, method in (("mode", set_mode), ("model", set_model)):

@@ -20,6 +20,14 @@ from bridge.runtime.find import cursor_argv, find_cursor, passed_over
 
 
 @dataclass(slots=True)
+class Told:
+    """What the sessions of one owner have shown of an agent."""
+
+    is_authenticated: bool | None = None
+    shown: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Known:
     """What is known of one agent."""
 
@@ -28,9 +36,9 @@ class Known:
     version: str | None = None
     problem: str | None = None
     hint: str | None = None
-    is_authenticated: bool | None = None
     capabilities: dict[str, Any] | None = None
-    shown: dict[str, Any] = field(default_factory=dict)
+    told: dict[str, Told] = field(default_factory=dict)
+    """By owner: each may have an account of its own."""
 
 
 class Catalog:
@@ -70,42 +78,45 @@ class Catalog:
             )
         return known.argv
 
-    def learn(self, name: str, initialized: dict[str, Any], view: dict[str, Any] | None) -> None:
-        """A live process has shown what it is; ``view`` is that of a session it opened."""
+    def learn(self, name: str, initialized: dict[str, Any]) -> None:
+        """A live process has shown what it is."""
         known = self._known[name]
         capabilities = initialized.get("agentCapabilities")
         known.capabilities = capabilities if isinstance(capabilities, dict) else {}
         info = initialized.get("agentInfo")
         if isinstance(info, dict) and isinstance(info.get("version"), str):
             known.version = info["version"]
-        if view is not None:
-            known.is_authenticated = True
-            known.shown = {
-                "modes": view.get("mode") and view["mode"]["available"],
-                "models": view.get("model") and view["model"]["available"],
-                "configOptions": view.get("configOptions"),
-            }
 
-    def needs_login(self, name: str) -> None:
-        """The agent asked for a login."""
-        self._known[name].is_authenticated = False
+    def opened(self, name: str, owner: str, view: dict[str, Any]) -> None:
+        """A session of this owner began; ``view`` is its first one."""
+        shown = {
+            "modes": view.get("mode") and view["mode"]["available"],
+            "models": view.get("model") and view["model"]["available"],
+            "configOptions": view.get("configOptions"),
+        }
+        self._known[name].told[owner] = Told(True, shown)
 
-    def as_json(self, name: str) -> dict[str, Any]:
-        """The contract's Agent."""
+    def needs_login(self, name: str, owner: str) -> None:
+        """The agent asked this owner for a login."""
+        self._known[name].told.setdefault(owner, Told()).is_authenticated = False
+
+    def as_json(self, name: str, owner: str) -> dict[str, Any]:
+        """The contract's Agent, as this owner's sessions have seen it."""
         known = self._known[name]
+        told = known.told.get(owner, Told())
         return {
             "agentId": name,
             "title": known.agent.title or name,
             "dialect": known.agent.dialect,
             "available": bool(known.argv),
             "version": known.version,
-            "authenticated": known.is_authenticated,
+            "authenticated": told.is_authenticated,
             "problem": known.problem,
             "hint": known.hint,
             "capabilities": known.capabilities,
-            "modes": known.shown.get("modes"),
-            "models": known.shown.get("models"),
-            "configOptions": known.shown.get("configOptions"),
+            "modes": told.shown.get("modes"),
+            "models": told.shown.get("models"),
+            "configOptions": told.shown.get("configOptions"),
         }
 
 

@@ -195,7 +195,7 @@ class Creation:
                 await self._settle(session, command, result)
             except AgentError as error:
                 if error.code == "agent-auth-required":
-                    self._catalog.needs_login(session.agent)
+                    self._catalog.needs_login(session.agent, session.owner)
                 if error.code == "agent-timeout" and len(session.held):
                     error.hint = _UNSEEN
                 raise
@@ -222,8 +222,9 @@ class Creation:
         await agent_options.apply_choices(
             session, mode=command.mode, model=command.model, config=dict(command.config)
         )
-        view = session.projection.view
-        self._catalog.learn(session.agent, session.link.initialized, view)
+        await agent_options.leave_unsafe(session, command.principal)
+        self._catalog.learn(session.agent, session.link.initialized)
+        self._catalog.opened(session.agent, session.owner, session.projection.view)
 
     def _accept(self, session: LiveSession, command: CreateSession, claim: Claim) -> None:
         view = session.projection.view | {

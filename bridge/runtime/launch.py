@@ -48,7 +48,7 @@ async def launch(
         if isinstance(error, BridgeError):
             link.explain(error)
         raise
-    services.hooks.catalog.learn(agent, link.initialized, None)
+    services.hooks.catalog.learn(agent, link.initialized)
     return link
 
 

@@ -190,13 +190,13 @@ class Queries:
     def agents(self, principal: Principal) -> dict[str, Any]:
         """The agents this caller may use."""
         names = [name for name in self._catalog.names() if _may_use(principal, name)]
-        return {"agents": [self._catalog.as_json(name) for name in names]}
+        return {"agents": [self._catalog.as_json(name, principal.owner) for name in names]}
 
     def agent(self, principal: Principal, name: str) -> dict[str, Any]:
         """One Agent. Raises ``agent-not-found``."""
         if name not in self._catalog or not _may_use(principal, name):
             raise CallerError("agent-not-found", f"There is no agent {name!r}.")
-        return self._catalog.as_json(name)
+        return self._catalog.as_json(name, principal.owner)
 
     def folders(self, principal: Principal, path: str | None) -> dict[str, Any]:
         """The folders below ``path``, inside the roots."""

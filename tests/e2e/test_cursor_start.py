@@ -143,7 +143,7 @@ async def test_flags_without_an_acp_to_put_them_before_are_refused_and_not_forgo
     agents = {"it": Agent(command=command, dialect="cursor", endpoint="https://cursor.example")}
     catalog = Catalog(settings_for(tmp_path, agents))
     await catalog.look()
-    assert "ends in acp" in catalog.as_json("it")["problem"]
+    assert "ends in acp" in catalog.as_json("it", "local")["problem"]
     wrapped = {"it": agents["it"].model_copy(update={"command": (*command, "acp")})}
     catalog = Catalog(settings_for(tmp_path, wrapped))
     await catalog.look()

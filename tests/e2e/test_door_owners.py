@@ -173,6 +173,14 @@ async def test_s7_anothers_conversation_cannot_be_taken_up(tmp_path: Path, end: 
         assert theirs["agentSessionId"] not in listed.text
 
 
+async def test_s7_what_an_agent_showed_one_owner_is_not_told_to_another(tmp_path: Path) -> None:
+    async with two_owners(tmp_path) as (_, ada, bob):
+        await ada.session(agent="modes")
+        seen = [(await each.get("/v1/agents/modes")).json() for each in (ada, bob)]
+        assert [each["authenticated"] for each in seen] == [True, None]
+        assert seen[0]["models"] and seen[1]["models"] is None
+
+
 # -- S8: what only one who may approve can do --------------------------------------------------
 
 
@@ -250,6 +258,20 @@ async def test_s8_a_mode_that_is_not_safe_needs_approve_however_it_is_chosen(
             f"/v1/sessions/{session_id}/mode", json={"modeId": "agent"}
         )
         assert made.json()["mode"]["current"] == "agent"
+        await close(prompter)
+
+
+async def test_s8_nobody_prompts_in_an_unsafe_mode_that_the_agent_starts_in(
+    tmp_path: Path,
+) -> None:
+    shut = {"command": scripted("plan"), "dialect": "cursor", "safe_modes": ["none of its"]}
+    async with serving(tmp_path, {**agents(tmp_path), "shut": shut}) as bridge:
+        prompter = bridge.caller_with("prompter", scopes=("prompt",))
+        assert (await prompter.session(agent="modes"))["mode"]["current"] == "plan"
+        assert (await prompter.session(agent="modes", mode="ask"))["mode"]["current"] == "ask"
+        refused = await prompter.post("/v1/sessions", {"agent": "shut"})
+        assert (refused.status_code, code_of(refused)) == (403, "forbidden")
+        assert (await bridge.caller.session(agent="shut"))["mode"]["current"] == "agent"
         await close(prompter)
 
 
