@@ -2,7 +2,8 @@
 
 Rules: what is not named here does not reach an agent, because the bridge's environment may hold
 keys of every kind, and a stale ``CURSOR_API_KEY`` beats a good login. Later wins: inherited, the
-agent's ``env``, the owner's ``env``, the owner's files. No ``CURSOR_BRIDGE_*`` but the run tag
+agent's ``env``, the owner's ``env``, the owner's files. An owner who has a login of their own is
+given no other, since nobody knows which of two would count. No ``CURSOR_BRIDGE_*`` but the run tag
 ever gets through, not even from the configuration.
 
 Knows nothing of processes.
@@ -50,9 +51,12 @@ def build(
     agent_env: Values, owner_env: Values, tag: str, base: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """All variables of an agent; ``owner_env`` as :func:`owner_variables` gives it."""
-    configured = {**dict(_plain(agent_env)), **dict(_plain(owner_env))}
+    owners = dict(_plain(owner_env))
+    shared = {**inherited(base), **dict(_plain(agent_env))}
+    if not owners.keys().isdisjoint(_SECRET):
+        shared = {name: value for name, value in shared.items() if name not in _SECRET}
+    configured = {**shared, **owners}
     return {
-        **inherited(base),
         **{name: value for name, value in configured.items() if not name.startswith(_OURS)},
         "NO_OPEN_BROWSER": "1",
         RUN_TAG: tag,

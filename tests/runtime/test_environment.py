@@ -64,6 +64,16 @@ def test_settings_of_the_bridge_do_not_get_through_from_the_configuration_either
     assert build(configured, configured, TAG, {}) == MARKS
 
 
+def test_an_owner_with_a_login_of_their_own_is_given_no_other() -> None:
+    base = {"CURSOR_API_KEY": "the box's", "PATH": "/bin"}
+    shared = {"CURSOR_AUTH_TOKEN": "the agent's", "A": "1"}
+    for name in ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN"):
+        found = build(shared, {name: "ada's"}, "tag", base)
+        logins = {key: value for key, value in found.items() if key.startswith("CURSOR_A")}
+        assert (logins, found["A"], found["PATH"]) == ({name: "ada's"}, "1", "/bin")
+    assert build(shared, {"B": "2"}, "tag", base)["CURSOR_API_KEY"] == "the box's"
+
+
 def test_an_owner_s_variables_come_from_files_too(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("crsr_secret\n")
     owner = Owner(env={"A": SecretStr("1")}, env_files={"CURSOR_API_KEY": tmp_path / "key"})
