@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.e2e.stage import (  # noqa: F401
@@ -137,7 +138,10 @@ async def test_a_request_with_an_id_of_ours_in_flight_is_a_request(stage: Stage)
 async def test_two_requests_of_one_id_are_two_requests_with_an_answer_each(stage: Stage) -> None:
     """Agents that use one id all session long."""
     session_id, turn, _ = await asked(stage, "twice")
-    one, two = await stage.caller.pending(session_id)
+    with anyio.fail_after(10):
+        while len(waiting := await stage.caller.pending(session_id)) < 2:
+            pass
+    one, two = waiting
     assert one["toolCall"]["toolCallId"] != two["toolCall"]["toolCallId"]
     await stage.caller.reply(session_id, one["requestId"], ONCE)
     reject = {"outcome": "selected", "kind": "reject_once"}
