@@ -83,9 +83,18 @@ async def test_a_full_disk_ends_turns_by_name_refuses_new_work_and_recovers_by_i
 
 async def _end_of(follower: Follower, turn: Json) -> Json:
     is_end = ended(turn["turnId"])
-    await follower.until(lambda seen: any(is_end(each) for each in seen.events[-10:]), 60)
-    found: Json = next(each for each in reversed(follower.events) if is_end(each)).params["turn"]
-    return found
+    found: list[Json] = []
+    looked_at = 0
+
+    def has_ended(seen: Follower) -> bool:
+        nonlocal looked_at
+        # However much came at once, and behind the end.
+        found.extend(each.params["turn"] for each in seen.events[looked_at:] if is_end(each))
+        looked_at = len(seen.events)
+        return bool(found)
+
+    await follower.until(has_ended, 60)
+    return found[0]
 
 
 async def test_beyond_the_reserve_output_waits_and_goes_on_where_it_stopped(
